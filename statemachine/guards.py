@@ -1,0 +1,209 @@
+"""The questions that rows ask before they fire: each is a pure function of snapshot and signal, and says what it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from edgewise.statemachine.messages import AssistantMessage, ToolCall
+from edgewise.statemachine.signals import (
+    CallDecided,
+    CallReturned,
+    CallSettled,
+    CallStarted,
+    ModelFailed,
+    ModelReplied,
+    TurnJudged,
+)
+from edgewise.statemachine.snapshot import Slot, Snapshot
+from edgewise.statemachine.verdicts import Continue, Finish, Limit
+
+Guard: TypeAlias = Callable[[Snapshot, Any], bool]
+
+
+def guard_label(guard: Guard) -> str:
+    """The words for a guard in logs and diagrams: its docstring."""
+    return (guard.__doc__ or guard.__name__).strip()
+
+
+def has_calls(message: AssistantMessage) -> bool:
+    return any(type(block) is ToolCall for block in message.content)
+
+
+def _slot(s: Snapshot, index: int) -> Slot | None:
+    return s.batch.slots[index] if 0 <= index < len(s.batch.slots) else None
+
+
+# ---- the model's reply
+
+
+def closing_word(s: Snapshot, signal: ModelReplied | ModelFailed) -> bool:
+    """closing word"""
+    return s.closing
+
+
+def calls_cut_off(s: Snapshot, signal: ModelReplied) -> bool:
+    """has calls, cut off by the output limit"""
+    return signal.message.stop_reason == "length" and has_calls(signal.message)
+
+
+def calls_made(s: Snapshot, signal: ModelReplied) -> bool:
+    """has calls"""
+    return has_calls(signal.message)
+
+
+def no_calls(s: Snapshot, signal: ModelReplied) -> bool:
+    """no calls"""
+    return not has_calls(signal.message)
+
+
+def can_compact(s: Snapshot, signal: ModelFailed) -> bool:
+    """context overflow, not yet compacted"""
+    return signal.failure.kind == "context_overflow" and signal.can_compact and not s.compacted
+
+
+def may_retry(s: Snapshot, signal: ModelFailed) -> bool:
+    """retryable, attempts left"""
+    return signal.failure.retryable and s.attempt < s.policy.model_attempts
+
+
+# ---- the life of a call
+
+
+def about_to_run(s: Snapshot, signal: CallStarted) -> bool:
+    """about to run"""
+    slot = _slot(s, signal.slot)
+    # A running call starts once more when a crash interrupted it and its tool is safe to replay.
+    return slot is not None and slot.status in ("starting", "running")
+
+
+def _starting(s: Snapshot, index: int) -> bool:
+    slot = _slot(s, index)
+    return slot is not None and slot.status == "starting"
+
+
+def held_others_open(s: Snapshot, signal: Any) -> bool:
+    """others are at work"""
+    return _starting(s, signal.slot) and s.batch.active + s.batch.waiting > 1
+
+
+def held_alone(s: Snapshot, signal: Any) -> bool:
+    """only held calls are left"""
+    return _starting(s, signal.slot) and s.batch.active + s.batch.waiting == 1
+
+
+def is_running(s: Snapshot, signal: CallReturned) -> bool:
+    """is running"""
+    slot = _slot(s, signal.slot)
+    return slot is not None and slot.status == "running"
+
+
+def _held(s: Snapshot, index: int) -> bool:
+    slot = _slot(s, index)
+    return slot is not None and slot.status == "held"
+
+
+def approved(s: Snapshot, signal: CallDecided) -> bool:
+    """approved"""
+    return signal.approved and _held(s, signal.slot)
+
+
+def refused_last(s: Snapshot, signal: CallDecided) -> bool:
+    """refused, all settled"""
+    return not signal.approved and _held(s, signal.slot) and s.batch.open == 1
+
+
+def refused_others_open(s: Snapshot, signal: CallDecided) -> bool:
+    """refused, others open"""
+    return not signal.approved and _held(s, signal.slot) and s.batch.open > 1
+
+
+def _can_settle(s: Snapshot, index: int) -> bool:
+    slot = _slot(s, index)
+    return slot is not None and slot.status in ("starting", "running", "returned")
+
+
+def stops_others_run(s: Snapshot, signal: CallSettled) -> bool:
+    """stops the run, others are running"""
+    return signal.stop is not None and _can_settle(s, signal.slot) and _others_run(s, signal.slot)
+
+
+def stops(s: Snapshot, signal: CallSettled) -> bool:
+    """stops the run"""
+    return signal.stop is not None and _can_settle(s, signal.slot)
+
+
+def all_settled(s: Snapshot, signal: CallSettled) -> bool:
+    """all settled"""
+    return _can_settle(s, signal.slot) and s.batch.open == 1
+
+
+def only_held_left(s: Snapshot, signal: CallSettled) -> bool:
+    """only held calls are left"""
+    batch = s.batch
+    return batch.held > 0 and _can_settle(s, signal.slot) and batch.active + batch.waiting == 1
+
+
+def others_open(s: Snapshot, signal: CallSettled) -> bool:
+    """others are at work"""
+    return _can_settle(s, signal.slot) and s.batch.active + s.batch.waiting > 1
+
+
+# ---- stopping
+
+
+def calls_running(s: Snapshot, signal: Any) -> bool:
+    """calls are running"""
+    return _others_run(s, None)
+
+
+def _others_run(s: Snapshot, index: int | None) -> bool:
+    return any(slot.status == "running" for i, slot in enumerate(s.batch.slots) if i != index)
+
+
+def others_run(s: Snapshot, signal: CallSettled) -> bool:
+    """others are running"""
+    return _can_settle(s, signal.slot) and _others_run(s, signal.slot)
+
+
+def last_after_fault(s: Snapshot, signal: CallSettled) -> bool:
+    """the last, after a fault"""
+    return _can_settle(s, signal.slot) and s.ending is not None and s.ending.is_fault
+
+
+def last(s: Snapshot, signal: CallSettled) -> bool:
+    """the last"""
+    return _can_settle(s, signal.slot)
+
+
+def request_under_way(s: Snapshot, signal: ModelReplied | ModelFailed) -> bool:
+    """the request was cancelled"""
+    return s.batch.open == 0
+
+
+# ---- the verdict on a turn
+
+
+def goes_on(s: Snapshot, signal: TurnJudged) -> bool:
+    """go on; calls were made or input is queued"""
+    return type(signal.verdict) is Continue and (s.turn_calls > 0 or bool(s.steering) or bool(s.follow_ups))
+
+
+def nothing_left(s: Snapshot, signal: TurnJudged) -> bool:
+    """go on; nothing is left"""
+    return type(signal.verdict) is Continue and s.turn_calls == 0 and not s.steering and not s.follow_ups
+
+
+def finish(s: Snapshot, signal: TurnJudged) -> bool:
+    """finish"""
+    return type(signal.verdict) is Finish
+
+
+def limit_with_word(s: Snapshot, signal: TurnJudged) -> bool:
+    """limit, one word to close asked for"""
+    return type(signal.verdict) is Limit and signal.verdict.wrap_up
+
+
+def limit(s: Snapshot, signal: TurnJudged) -> bool:
+    """limit"""
+    return type(signal.verdict) is Limit
