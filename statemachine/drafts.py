@@ -74,6 +74,10 @@ class Draft:
         self.usage: Usage = NO_USAGE
         """Set it whenever the provider reports; the last report counts, none is added up."""
 
+    def listen(self, listener: Listener) -> None:
+        """Call ``listener`` with every delta from now on."""
+        self._listener = listener
+
     def _told(self, block: _Block, text: str) -> None:
         block.parts.append(text)
         if self._listener is not None and text:

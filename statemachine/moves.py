@@ -62,7 +62,9 @@ def _answered(message: AssistantMessage, why: str) -> list[Message]:
     return [message, *[error_result(call, why) for call in _calls(message)]]
 
 
-def _unfinished(s: Snapshot, partial: AssistantMessage | None, stop_reason: str, *, always: bool) -> AssistantMessage | None:
+def _unfinished(
+    s: Snapshot, partial: AssistantMessage | None, stop_reason: str, *, always: bool
+) -> AssistantMessage | None:
     """What is kept of a reply that broke off: marked; an abort is recorded even when nothing had come."""
     if partial is None:
         return AssistantMessage((), stop_reason) if always else None
@@ -337,9 +339,7 @@ def next_turn(s: Snapshot, signal: TurnJudged, to: State) -> tuple[Snapshot, Eff
     turn = s.turn + 1
     changes: dict[str, Any] = {"state": to, "turn": turn, "attempt": 1, "turn_calls": 0}
     if entering:
-        changes.update(
-            history=s.history.extended(entering), steering=steering, follow_ups=follow_ups, compacted=False
-        )
+        changes.update(history=s.history.extended(entering), steering=steering, follow_ups=follow_ups, compacted=False)
     return moved(s, **changes), (CallModel(f"t{turn}.model"),)
 
 

@@ -102,15 +102,19 @@ class CallContext:
 class ModelRequest:
     """One request to a model. ``messages`` is shared with the run: read it, don't keep or change it.
 
-    ``id`` is stable over retries; ``attempt`` counts them from 1. ``options`` are the adapter's own.
+    ``id`` is stable over retries; ``attempt`` counts them from 1. ``options`` are the adapter's own. ``compact`` says that
+    the last attempt was too long for the model, which a ``prepare_request`` hook can mend. ``model`` and ``tools`` are
+    what this turn uses; the hook may put others in their place.
     """
 
     messages: Sequence[Message]
     instructions: str = ""
-    tools: tuple[ToolSpec, ...] = ()
+    tools: tuple[Tool, ...] = ()
     options: Mapping[str, Any] = attrs.field(factory=dict)
     id: str = ""
     attempt: int = 1
+    compact: bool = False
+    model: Model | None = None
 
 
 class Model(Protocol):

@@ -68,15 +68,17 @@ class Row:
     guard: Guard | None
     target: State | None
     move: Move
+    to: State = attrs.field(init=False)
+    """The state afterwards: the target, or the source when the row is internal."""
+    label: str = attrs.field(init=False)
+    """The guard in words; empty when there is none."""
 
-    @property
-    def to(self) -> State:
-        """The state afterwards."""
+    @to.default
+    def _to(self) -> State:
         return self.target or self.source
 
-    @property
-    def label(self) -> str:
-        """The guard in words; empty when there is none."""
+    @label.default
+    def _label(self) -> str:
         return guard_label(self.guard) if self.guard is not None else ""
 
     def __str__(self) -> str:

@@ -1,0 +1,558 @@
+"""The driver: carries out a run's effects under trio and feeds what happens back into the machine.
+
+One task owns a run. Effects that take time (a model call, a tool, a slow hook) are *work*: when a single piece is to be
+done and nothing else goes on, the owner does it itself; otherwise each gets a task in the run's nursery. Whoever has a signal
+posts it, and if nobody is stepping the machine at that moment, steps it. A step is, in this order: the machine, the journal,
+the edge log, the subscribers, the effects. What is not on the journal has not happened.
+
+Aborting never waits for anybody: it is a signal like any other, and work that is cancelled and does not end within its grace
+period is abandoned. The owner is a system task, so that not even a tool that ignores cancellation keeps a run from ending.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import structlog
+import trio
+
+from edgewise.statemachine.calls import LiveCall
+from edgewise.statemachine.config import Config
+from edgewise.statemachine.edgelog import EdgeLog
+from edgewise.statemachine.errors import IllegalSignal, JournalError
+from edgewise.statemachine.events import (
+    CallAwaitsApproval,
+    CallEnded,
+    Edge,
+    Event,
+    MessageEnded,
+    MessageFailed,
+    RunFinished,
+    Subscription,
+    TurnEnded,
+)
+from edgewise.statemachine.hooks import Report, call_hook, checked_verdict, is_inline
+from edgewise.statemachine.machine import Step, advance
+from edgewise.statemachine.messages import AssistantMessage, ToolCall, ToolResult, error_result
+from edgewise.statemachine.modelcalls import NEVER_SENT, LiveRequest
+from edgewise.statemachine.outcome import Outcome
+from edgewise.statemachine.ports import Journal
+from edgewise.statemachine.records import Happening, Record
+from edgewise.statemachine.signals import (
+    AbortRequested,
+    AskHook,
+    CallHeld,
+    CallModel,
+    CallSettled,
+    CancelCall,
+    CancelModel,
+    Effect,
+    HookFailed,
+    InputQueued,
+    ModelFailed,
+    Signal,
+    StartCall,
+    TurnJudged,
+)
+from edgewise.statemachine.snapshot import Snapshot, State
+from edgewise.statemachine.watch import current_watch
+
+
+class Ticket:
+    """The answer to a signal that was proposed: True once it was taken and written, False when it was refused."""
+
+    __slots__ = ("event", "taken")
+
+    def __init__(self) -> None:
+        self.taken: bool | None = None
+        self.event: trio.Event | None = None
+
+    def answer(self, taken: bool) -> None:
+        self.taken = taken
+        if self.event is not None:
+            self.event.set()
+
+
+class LiveHook:
+    """A should-continue hook that takes its time. An abort does not wait for it: the scope around it is cancelled."""
+
+    __slots__ = ("driver",)
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+
+    async def go(self) -> Signal:
+        try:
+            verdict = await call_hook(self.driver.config.should_continue, self.driver.report())
+            return TurnJudged(checked_verdict(verdict))
+        except Exception as error:
+            return hook_failed("should_continue", error)
+
+    def cut_off(self) -> None:
+        return None
+
+
+class Driver:
+    """Drives one run from a snapshot to a final state."""
+
+    def __init__(
+        self,
+        config: Config,
+        run_id: str,
+        snapshot: Snapshot,
+        effects: tuple[Effect, ...],
+        journal: Journal,
+        seq: int,
+        *,
+        resumed: bool = False,
+        turns_away: bool = False,
+    ) -> None:
+        self.config = config
+        self.run_id = run_id
+        self.snapshot = snapshot
+        self.journal = journal
+        self.seq = seq
+        self.resumed = resumed
+        self.turns_away = turns_away
+        """Nobody is there to approve a held call, so it is refused."""
+        self.tools = config.tools
+        self.random = Random()
+        self.done = trio.Event()
+        self.error: BaseException | None = None
+        self.left_over: list[InputQueued] = []
+        """Input that came too late for this run."""
+        self.calls: dict[int, LiveCall] = {}
+        self.request: LiveRequest | None = None
+        self.subscriptions: list[Subscription] = []
+        self.paused = False
+        self.log = EdgeLog(run_id)
+        self.watch = current_watch()
+        self.token = trio.lowlevel.current_trio_token()
+        self._first = effects
+        self._work: list[Effect] = []
+        self._at_work = 0
+        self._inbox: deque[tuple[Signal, Ticket | None]] = deque()
+        self._stepping = False
+        self._credits = 0
+        self._edge_taken: trio.Event | None = None
+        self._last_edge: Edge | None = None
+        self._bell: trio.Event | None = None
+        self._nursery: trio.Nursery | None = None
+        self._owner: trio.lowlevel.Task | None = None
+        self._began = self._entered = trio.current_time()
+        if snapshot.state is State.ABORTING and not snapshot.batch.open:
+            self._inbox.append((NEVER_SENT, None))
+
+    # ---- the owner
+
+    async def drive(self) -> None:
+        """Run to the end. Raises nothing: what went wrong is in ``error``."""
+        try:
+            self._owner = trio.lowlevel.current_task()
+            structlog.contextvars.bind_contextvars(run=self.run_id)
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                if self.config.on_event is not None:
+                    # Not in the nursery: what a slow one still has to read, it may read after the run.
+                    trio.lowlevel.spawn_system_task(self._tell, self.config.on_event, self.subscribe())
+                self._order(self._first)
+                await self._step_all()
+                while not self._over:
+                    await self._go_on()
+                nursery.cancel_scope.cancel()
+        except trio.Cancelled:
+            self._end(trio.RunFinishedError("the trio loop ended before the run did"))
+            raise
+        except BaseException as error:
+            self._end(error)
+        else:
+            self._end(None)
+
+    @property
+    def _over(self) -> bool:
+        return self.done.is_set() or self.error is not None
+
+    def _hand_out(self) -> None:
+        """Give each waiting piece of work a task of its own."""
+        assert self._nursery is not None
+        work, self._work = self._work, []
+        for effect in work:
+            self._at_work += 1
+            self._nursery.start_soon(self._worker, effect)
+
+    async def _go_on(self) -> None:
+        """The owner's part, until something that it did itself is cancelled: then it needs another scope."""
+        work: LiveCall | LiveRequest | LiveHook | None = None
+        with trio.CancelScope() as scope:
+            while not self._over and not scope.cancel_called:
+                if len(self._work) == 1 and not self._at_work:
+                    work = self._make_live(self._work.pop(), scope)
+                    signal = await work.go()
+                    work = None
+                    if signal is not None:
+                        self._inbox.append((signal, None))
+                        await self._step_all()
+                elif self._work:
+                    self._hand_out()
+                else:
+                    self._bell = trio.Event()
+                    await self._bell.wait()
+                    self._bell = None
+        if work is not None and (signal := work.cut_off()) is not None:
+            await self.post(signal)
+
+    async def _worker(self, effect: Effect) -> None:
+        try:
+            with trio.CancelScope() as scope:
+                work = self._make_live(effect, scope)
+                signal = await work.go()
+            if scope.cancelled_caught:
+                signal = work.cut_off()
+            if signal is not None:
+                await self.post(signal)
+        finally:
+            self._at_work -= 1
+            self._ring()
+
+    def _make_live(self, effect: Effect, scope: trio.CancelScope) -> LiveCall | LiveRequest | LiveHook:
+        if isinstance(effect, StartCall):
+            return LiveCall(self, effect, scope)
+        if isinstance(effect, CallModel):
+            return LiveRequest(self, effect, scope)
+        return LiveHook(self)
+
+    def _ring(self) -> None:
+        if self._bell is not None and (self._work or self._over):
+            self._bell.set()
+
+    # ---- signals in
+
+    async def post(self, signal: Signal) -> None:
+        """Hand a signal to the machine; where it is not legal any more, nothing happens."""
+        self._inbox.append((signal, None))
+        if not self._stepping:
+            await self._step_all()
+
+    async def propose(self, signal: Signal) -> bool:
+        """Hand a signal to the machine and wait until it was taken and written (True) or refused (False)."""
+        ticket = Ticket()
+        self._inbox.append((signal, ticket))
+        if not self._stepping:
+            await self._step_all()
+        if ticket.taken is None:
+            ticket.event = trio.Event()
+            await ticket.event.wait()
+        return ticket.taken is True
+
+    def tell(self, signal: Signal) -> None:
+        """``post`` from outside the run's tasks, without waiting."""
+        if isinstance(signal, AbortRequested):
+            self.paused = False
+            self._inbox.appendleft((signal, None))
+        else:
+            self._inbox.append((signal, None))
+        self.kick()
+
+    def kick(self) -> None:
+        """See to it that somebody steps the machine."""
+        if self._nursery is not None and not self._stepping and not self.done.is_set():
+            self._nursery.start_soon(self._step_all)
+
+    async def next_edge(self) -> Edge | None:
+        """While paused: let signals through until one takes an edge, or the run ends."""
+        while not self.done.is_set():
+            self._credits += 1
+            taken = self._edge_taken = self._edge_taken or trio.Event()
+            self.kick()
+            await taken.wait()
+            if self._last_edge is not None:
+                edge, self._last_edge = self._last_edge, None
+                return edge
+        return None
+
+    async def _step_all(self) -> None:
+        """Take signals until none is left. Only one task does this at a time; the others leave theirs to it."""
+        if self._stepping:
+            return
+        self._stepping = True
+        inbox = self._inbox
+        try:
+            while inbox and self.error is None and (not self.paused or self._credits):
+                signal, ticket = inbox.popleft()
+                taken = await self._take(signal)
+                if taken and self._credits:
+                    self._credits -= 1
+                if ticket is not None:
+                    ticket.answer(taken)
+        finally:
+            self._stepping = False
+        if self._over:
+            self._stop_work()
+        if self._bell is not None:
+            self._ring()
+        elif self._work and trio.lowlevel.current_task() is not self._owner:
+            self._hand_out()
+
+    async def _take(self, signal: Signal) -> bool:
+        before = self.snapshot
+        try:
+            step = advance(before, signal)
+        except IllegalSignal:
+            # What comes too late: a start after an abort, a result of a call that was given up, input after the end.
+            if isinstance(signal, InputQueued):
+                self.left_over.append(signal)
+            return False
+        if (pending := self._write(signal)) is not None:
+            await self._persist(pending)
+        if self.error is not None:
+            return False
+        after, effects, _ = step
+        self.snapshot = after
+        logs = self.log.enabled
+        if logs or self.subscriptions or self._edge_taken is not None:
+            self._show(signal, before, step, logs)
+        if after.state is not before.state:
+            self._entered = trio.current_time()
+            if after.state is State.ABORTING:
+                self._cancel_unstarted()
+            elif after.state.final:
+                self.finish()
+        if effects:
+            self._order(effects)
+        return True
+
+    async def write(self, what: Happening) -> None:
+        """Write a record. Raises JournalError when that fails."""
+        if (pending := self._write(what)) is not None:
+            await self._persist(pending)
+        if self.error is not None:
+            raise self.error
+
+    def _write(self, what: Happening) -> Awaitable[None] | None:
+        """Hand a record to the journal; what is to be awaited is given back. A failure stops the run, loudly."""
+        self.seq += 1
+        try:
+            return self.journal.append(Record(self.seq, self.run_id, time.time(), what))
+        except Exception as error:
+            self._not_written(error)
+            return None
+
+    def _not_written(self, error: Exception) -> None:
+        self.seq -= 1
+        if isinstance(error, JournalError):
+            self.error = error
+        else:
+            self.error = JournalError(f"the journal could not be written: {type(error).__name__}: {error}")
+            self.error.__cause__ = error
+
+    async def _persist(self, pending: Awaitable[None]) -> None:
+        """Wait until a record is written: shielded, with a deadline."""
+        seconds = self.config.journal_deadline
+        try:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + seconds) as scope:
+                await pending
+            if scope.cancelled_caught:
+                raise JournalError(f"the journal was not written within {seconds:g} s")
+        except Exception as error:
+            self._not_written(error)
+
+    # ---- effects out
+
+    def _order(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            if isinstance(effect, AskHook):
+                self._ask_hook(effect)
+            elif isinstance(effect, CancelCall):
+                live = self.calls.get(effect.slot)
+                if live is not None:
+                    live.cancel("abort", trio.current_time() + self.config.grace)
+                    self.watch.note(self, live.due)
+                else:
+                    self._inbox.append((self._lost_call(effect.slot), None))
+            elif isinstance(effect, CancelModel):
+                if self.request is not None:
+                    self.request.cancel(trio.current_time() + self.config.grace)
+                    self.watch.note(self, self.request.kill_at)
+                else:
+                    self._work = [work for work in self._work if not isinstance(work, CallModel)]
+                    self._inbox.append((NEVER_SENT, None))
+            else:
+                self._work.append(effect)
+
+    def _lost_call(self, slot: int) -> CallSettled:
+        call = self.snapshot.batch.slots[slot].call
+        return CallSettled(slot, error_result(call, "Aborted before it ran."))
+
+    def _cancel_unstarted(self) -> None:
+        """Calls that were being validated or authorized when the abort came: the machine has settled them."""
+        slots = self.snapshot.batch.slots
+        for slot, live in self.calls.items():
+            if slot >= len(slots) or slots[slot].status == "settled":
+                live.scope.cancel()
+        self._work = [work for work in self._work if not isinstance(work, StartCall)]
+
+    def _ask_hook(self, effect: AskHook) -> None:
+        hook = self.config.should_continue
+        if not is_inline(hook):
+            self._work.append(effect)
+            return
+        try:
+            verdict = checked_verdict(hook(self.report()))
+        except Exception as error:
+            self._inbox.append((hook_failed("should_continue", error), None))
+        else:
+            self._inbox.append((TurnJudged(verdict), None))
+
+    def report(self) -> Report:
+        return Report(self.run_id, self.snapshot, trio.current_time() - self._began)
+
+    def overdue(self, now: float) -> float:
+        """The watch's call: see to calls past their time limit or their grace period."""
+        if self.done.is_set():
+            return math.inf
+        due = math.inf
+        for live in tuple(self.calls.values()):
+            if (given_up := live.overdue(now, self.config.grace)) is not None:
+                self.tell(given_up)
+            due = min(due, live.due)
+        if self.request is not None:
+            if (failed := self.request.overdue(now)) is not None:
+                self.tell(failed)
+            due = min(due, self.request.kill_at)
+        return due
+
+    # ---- the end
+
+    def finish(self) -> None:
+        """The run has reached a final state: say so, and let go of everything."""
+        if self.done.is_set():
+            return
+        for subscription in self.subscriptions:
+            if self.error is None:
+                subscription.put(RunFinished(self.outcome()))
+            subscription.close()
+        self.subscriptions = []
+        self.done.set()
+        if self._edge_taken is not None:
+            self._edge_taken.set()
+
+    def _stop_work(self) -> None:
+        """Nothing survives the run."""
+        for signal, ticket in self._inbox:
+            if isinstance(signal, InputQueued):
+                self.left_over.append(signal)
+            if ticket is not None:
+                ticket.answer(False)
+        self._inbox.clear()
+        self._work = []
+        for live in self.calls.values():
+            live.abandon()
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+        if self.error is not None:
+            self.finish()
+
+    def _end(self, error: BaseException | None) -> None:
+        if not self.done.is_set():
+            self.error = self.error or error
+            self.finish()
+
+    def outcome(self) -> Outcome:
+        return Outcome(self.run_id, self.snapshot)
+
+    # ---- showing
+
+    def subscribe(self) -> Subscription:
+        subscription = Subscription()
+        if self.done.is_set():
+            subscription.close()
+        else:
+            self.subscriptions.append(subscription)
+        return subscription
+
+    def emit(self, event: Event) -> None:
+        """Tell the subscribers; those that have gone are forgotten."""
+        if gone := [s for s in self.subscriptions if not s.put(event)]:
+            self.subscriptions = [s for s in self.subscriptions if s not in gone]
+
+    async def _tell(self, on_event: Callable[[Event], object], subscription: Subscription) -> None:
+        """Serve one callback. It may be slow or raise: that is its own affair."""
+        async for event in subscription.receive:
+            try:
+                told = on_event(event)
+                if isinstance(told, Awaitable):
+                    await told
+            except Exception as error:
+                self.log.warn("subscriber failed", error=f"{type(error).__name__}: {error}")
+                subscription.receive.close()
+                return
+
+    def _show(self, signal: Signal, before: Snapshot, step: Step, logs: bool) -> None:
+        after = step.snapshot
+        edge = Edge(
+            self.run_id,
+            self.seq,
+            before.turn,
+            before.state,
+            signal.name,
+            step.row.label,
+            after.state,
+            tuple([f"{effect.kind} {effect.id}" for effect in step.effects]),
+            trio.current_time() - self._entered,
+        )
+        if logs:
+            self.log.edge(edge, after.usage)
+        if self._edge_taken is not None:
+            self._last_edge = edge
+            taken, self._edge_taken = self._edge_taken, None
+            taken.set()
+        if self.subscriptions:
+            self.emit(edge)
+            self._show_content(signal, before, step)
+
+    def _show_content(self, signal: Signal, before: Snapshot, step: Step) -> None:
+        after = step.snapshot
+        turn = before.turn
+        if isinstance(signal, ModelFailed):
+            retried = after.state is State.AWAITING_MODEL
+            self.emit(MessageFailed(turn, str(signal.failure), retried, signal.delay if retried else 0.0))
+        elif isinstance(signal, CallHeld):
+            held = before.batch.slots[signal.slot].call
+            self.emit(CallAwaitsApproval(turn, signal.slot, held, signal.reason))
+        for message in after.history[len(before.history) :]:
+            if isinstance(message, AssistantMessage):
+                self.emit(MessageEnded(turn, message))
+        for slot, call, result in _newly_settled(before, after):
+            self.emit(CallEnded(turn, slot, call, result))
+        if before.state is not State.BETWEEN_TURNS and after.state is State.BETWEEN_TURNS:
+            self.emit(TurnEnded(turn, after.usage))
+
+
+def _newly_settled(before: Snapshot, after: Snapshot) -> list[tuple[int, ToolCall, ToolResult]]:
+    """The calls that this step gave their result, whether it came from outside or from the machine."""
+    old, new = before.batch.slots, after.batch.slots
+    if not new:
+        # The batch was closed: its results are what entered the history last.
+        entered = [m for m in after.history[len(before.history) :] if isinstance(m, ToolResult)]
+        if old:
+            return [
+                (i, slot.call, result)
+                for i, (slot, result) in enumerate(zip(old, entered, strict=False))
+                if slot.status != "settled"
+            ]
+        message = next((m for m in after.history[len(before.history) :] if isinstance(m, AssistantMessage)), None)
+        calls = message.tool_calls if message is not None else ()
+        return [(i, call, result) for i, (call, result) in enumerate(zip(calls, entered, strict=False))]
+    return [
+        (i, slot.call, slot.result)
+        for i, slot in enumerate(new)
+        if slot.status == "settled" and slot.result is not None and (i >= len(old) or old[i].status != "settled")
+    ]
+
+
+def hook_failed(hook: str, error: BaseException) -> HookFailed:
+    return HookFailed(hook, f"{type(error).__name__}: {error}")
