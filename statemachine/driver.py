@@ -436,6 +436,7 @@ class Driver:
                 subscription.put(RunFinished(self.outcome()))
             subscription.close()
         self.subscriptions = []
+        self.watch.forget(self)
         self.done.set()
         if self._edge_taken is not None:
             self._edge_taken.set()

@@ -50,12 +50,17 @@ _MAGIC = (
 def media_type_of(data: bytes) -> str | None:
     """The media type that the first bytes of ``data`` give away, None when they don't."""
     for at, magic, media_type in _MAGIC:
-        if data.startswith(magic, at) and (at != 8 or data.startswith(b"RIFF")):
+        if data.startswith(magic, at) and (at == 0 or _is_container(data, at)):
             return media_type
     # A text may well begin with these six letters; the zero is the picture's aspect ratio, which nobody sets.
     if data.startswith((b"GIF87a", b"GIF89a")) and data[12:13] == b"\0":
         return "image/gif"
     return None
+
+
+def _is_container(data: bytes, at: int) -> bool:
+    """Whether what stands at ``at`` is a mark rather than a word of some text."""
+    return data.startswith(b"RIFF") if at == 8 else b"\0" in data[:300]
 
 
 def safe_repr(value: object) -> str:

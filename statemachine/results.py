@@ -26,7 +26,7 @@ IMAGE_LIMIT = 3_750_000
 NOTHING = "Done; the tool returned nothing."
 EMPTY = "Done; the tool returned an empty text."
 
-_SHOWN_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def make_result(call: ToolCall, value: object, limit: int = TEXT_LIMIT) -> ToolResult:
@@ -160,14 +160,14 @@ def _block(item: Text | Image | str) -> UserContent:
 
 def _from_bytes(data: bytes) -> UserContent:
     media_type = media_type_of(data)
-    if media_type in _SHOWN_TYPES and len(data) <= IMAGE_LIMIT:
+    if media_type in IMAGE_TYPES and len(data) <= IMAGE_LIMIT:
         return Image(base64.b64encode(data).decode("ascii"), media_type)
     if media_type is None and b"\0" not in data:
         try:
             return Text(data.decode())
         except UnicodeDecodeError:
             pass
-    shown = f" ({IMAGE_LIMIT:,} bytes are the most that can be shown)" if media_type in _SHOWN_TYPES else ""
+    shown = f" ({IMAGE_LIMIT:,} bytes are the most that can be shown)" if media_type in IMAGE_TYPES else ""
     return Text(f"[{len(data):,} bytes of {media_type or 'binary data'}, not shown{shown}]")
 
 

@@ -40,7 +40,10 @@ class Watch:
             trio.lowlevel.spawn_system_task(self._sleep, name="edgewise watch")
 
     def forget(self, watched: Watched) -> None:
+        """``watched`` has ended. With the last one the watch goes too."""
         self._watched.discard(watched)
+        if self._up and not self._watched:
+            self._scope.cancel()
 
     async def _sleep(self) -> None:
         try:
