@@ -111,7 +111,7 @@ class Agent:
         return Session(self.config, journal, history)
 
     async def run(self, said: Input, *, history: Iterable[Message] = ()) -> Outcome:
-        """Run to the end and say how it went; never raises for how the world behaved, see ``outcome.raise_for_state``."""
+        """Run to the end and say how it went. What the world did wrong is in the outcome: ``raise_for_state()``."""
         return await self.session(history=history).run(said)
 
     def start(self, said: Input, *, history: Iterable[Message] = ()) -> Run:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import trio
 
@@ -16,6 +16,7 @@ from edgewise.statemachine.arguments import read_arguments
 from edgewise.statemachine.errors import InvalidArguments, MisuseError
 from edgewise.statemachine.events import CallBegan, CallUpdated
 from edgewise.statemachine.hooks import ProposedCall, call_hook
+from edgewise.statemachine.host import Host
 from edgewise.statemachine.machine import INTERRUPTED
 from edgewise.statemachine.messages import ToolCall, ToolResult, error_result
 from edgewise.statemachine.ports import CallContext, Tool
@@ -32,9 +33,6 @@ from edgewise.statemachine.signals import (
 from edgewise.statemachine.snapshot import Slot, State
 from edgewise.statemachine.verdicts import Allow, Ask, Deny
 
-if TYPE_CHECKING:
-    from edgewise.statemachine.driver import Driver
-
 ABORTED = "Aborted: the run was stopped while this call ran. What it did until then may be incomplete."
 ALONE = "This call needs a person's approval, and this run has nobody to ask{why}. It was not executed."
 
@@ -48,16 +46,17 @@ class LiveCall:
         "call",
         "cause",
         "context",
-        "driver",
         "due",
+        "host",
         "limit",
+        "over",
         "scope",
         "slot",
         "thread_scope",
     )
 
-    def __init__(self, driver: Driver, effect: StartCall, scope: trio.CancelScope) -> None:
-        self.driver = driver
+    def __init__(self, host: Host, effect: StartCall, scope: trio.CancelScope) -> None:
+        self.host = host
         self.slot = effect.slot
         self.approved = effect.approved
         self.scope = scope
@@ -69,24 +68,23 @@ class LiveCall:
         self.due = math.inf
         """When the watch should look at it next: at its time limit, then at the end of its grace period."""
         self.abandoned = False
+        self.over = False
 
     async def go(self) -> Signal | None:
         """Carry the call out and give the signal that tells how it went; None when it went nowhere."""
-        driver, number = self.driver, self.slot
-        slots = driver.snapshot.batch.slots
+        host, number = self.host, self.slot
+        slots = host.snapshot.batch.slots
         if number >= len(slots) or slots[number].status == "settled":
             return None  # an abort settled it before its task began
         slot = slots[number]
         self.call = slot.call
-        driver.calls[number] = self
         try:
-            signal = await _carry_out(driver, self, slot)
+            signal = await _carry_out(host, self, slot)
         except Exception as error:
             # Only what the steps around the tool did not expect comes here; it must not cost the call its result.
             signal = CallSettled(number, failed_result(slot.call, error))
         finally:
-            if driver.calls.get(number) is self:
-                del driver.calls[number]
+            self.over = True
         return None if self.abandoned else signal
 
     def cut_off(self) -> Signal | None:
@@ -136,59 +134,54 @@ class LiveCall:
             self._deliver(progress)
             return
         try:
-            self.driver.token.run_sync_soon(self._deliver, progress)
+            self.host.token.run_sync_soon(self._deliver, progress)
         except trio.RunFinishedError:
             pass
 
     def _deliver(self, progress: Any) -> None:
-        driver = self.driver
-        if (
-            driver.subscriptions
-            and not self.abandoned
-            and self.call is not None
-            and driver.calls.get(self.slot) is self
-        ):
-            driver.emit(CallUpdated(driver.snapshot.turn, self.slot, self.call, progress))
+        host = self.host
+        if host.subscriptions and not self.abandoned and self.call is not None and host.calls.get(self.slot) is self:
+            host.emit(CallUpdated(host.snapshot.turn, self.slot, self.call, progress))
 
 
-async def _carry_out(driver: Driver, live: LiveCall, slot: Slot) -> Signal | None:
+async def _carry_out(host: Host, live: LiveCall, slot: Slot) -> Signal | None:
     call, number = slot.call, live.slot
-    tool = driver.tools.get(call.name)
+    tool = host.tools.get(call.name)
     if slot.status == "returned" and slot.result is not None:
         return CallSettled(number, slot.result)
     if slot.status == "running":  # in another process, which died
-        stopping = driver.snapshot.state is State.ABORTING
+        stopping = host.snapshot.state is State.ABORTING
         if tool is None or tool.replay != "safe" or stopping:
             return CallSettled(number, error_result(call, INTERRUPTED))
     if tool is None:
-        return CallSettled(number, _unknown_tool(driver, call))
+        return CallSettled(number, _unknown_tool(host, call))
     try:
         arguments = _checked(tool, call, slot.arguments)
     except InvalidArguments as error:
         return CallSettled(number, _bad_arguments(call, error))
     except Exception as error:
         return CallSettled(number, failed_result(call, error))
-    config = driver.config
+    config = host.config
     rewritten: str | None = None
     if config.authorize is not None and not live.approved:
-        settled, arguments, rewritten = await _authorize(driver, live, tool, arguments)
+        settled, arguments, rewritten = await _authorize(host, live, tool, arguments)
         if settled is not None:
             return settled
     attempt = slot.attempts + 1
-    if not await driver.propose(CallStarted(number, attempt, rewritten)):
+    if not await host.propose(CallStarted(number, attempt, rewritten)):
         return None
     if live.scope.cancel_called:
         return CallSettled(number, live.interrupted_result())
     context = live.context = CallContext(
-        call, f"{driver.run_id}.t{driver.snapshot.turn}.c{number}", driver.run_id, attempt, live.show
+        call, f"{host.run_id}.t{host.snapshot.turn}.c{number}", host.run_id, attempt, live.show
     )
     limit = tool.timeout if tool.timeout is not None else config.tool_timeout
     if limit is not None:
         live.limit = limit
         live.due = trio.current_time() + limit
-        driver.watch.note(driver, live.due)
-    if driver.subscriptions:
-        driver.emit(CallBegan(driver.snapshot.turn, number, call))
+        host.look_at(live.due)
+    if host.heard:
+        host.emit(CallBegan(host.snapshot.turn, number, call))
     try:
         if tool.blocking:
             value = await _in_thread(live, tool, arguments, context)
@@ -204,7 +197,7 @@ async def _carry_out(driver: Driver, live: LiveCall, slot: Slot) -> Signal | Non
         live.due = math.inf
     if config.after_call is None or live.abandoned:
         return CallSettled(number, result)
-    return await _look_after(driver, live, arguments, result)
+    return await _look_after(host, live, arguments, result)
 
 
 def _checked(tool: Tool, call: ToolCall, rewritten: str | None) -> dict[str, Any]:
@@ -213,8 +206,8 @@ def _checked(tool: Tool, call: ToolCall, rewritten: str | None) -> dict[str, Any
     return tool.check(read_arguments(call))
 
 
-def _unknown_tool(driver: Driver, call: ToolCall) -> ToolResult:
-    names = sorted(driver.tools)
+def _unknown_tool(host: Host, call: ToolCall) -> ToolResult:
+    names = sorted(host.tools)
     near = difflib.get_close_matches(call.name, names, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     offer = f" The tools are: {', '.join(names)}." if names else " There are no tools."
@@ -229,14 +222,15 @@ def _bad_arguments(call: ToolCall, error: InvalidArguments) -> ToolResult:
 
 
 async def _authorize(
-    driver: Driver, live: LiveCall, tool: Tool, arguments: dict[str, Any]
+    host: Host, live: LiveCall, tool: Tool, arguments: dict[str, Any]
 ) -> tuple[Signal | None, dict[str, Any], str | None]:
     """Ask the hook. Gives a signal when the call goes no further, else the arguments to run with."""
     call, number = live.call, live.slot
-    assert call is not None and driver.config.authorize is not None
-    proposed = ProposedCall(driver.run_id, driver.snapshot.turn, number, call, arguments)
+    assert call is not None
+    assert host.config.authorize is not None
+    proposed = ProposedCall(host.run_id, host.snapshot.turn, number, call, arguments)
     try:
-        permission = await call_hook(driver.config.authorize, proposed)
+        permission = await call_hook(host.config.authorize, proposed)
     except Exception as error:
         return HookFailed("authorize", f"{type(error).__name__}: {error}"), arguments, None
     if isinstance(permission, Deny):
@@ -244,7 +238,7 @@ async def _authorize(
         stop = permission.reason if permission.stop else None
         return CallSettled(number, error_result(call, text), stop), arguments, None
     if isinstance(permission, Ask):
-        if driver.turns_away:
+        if host.turns_away:
             why = f": {permission.reason}" if permission.reason else ""
             return CallSettled(number, error_result(call, ALONE.format(why=why))), arguments, None
         return CallHeld(number, permission.reason), arguments, None
@@ -264,23 +258,23 @@ async def _authorize(
 
 async def _in_thread(live: LiveCall, tool: Tool, arguments: dict[str, Any], context: CallContext) -> Any:
     """Run a blocking tool in a worker thread. A cancel asks it to stop; only giving it up leaves the thread behind."""
-    value: Any = None
     with trio.CancelScope(shield=True) as live.thread_scope:
-        value = await trio.to_thread.run_sync(tool.run, arguments, context, abandon_on_cancel=True)
-    return value
+        return await trio.to_thread.run_sync(tool.run, arguments, context, abandon_on_cancel=True)
+    return None  # left behind
 
 
-async def _look_after(driver: Driver, live: LiveCall, arguments: dict[str, Any], result: ToolResult) -> Signal:
+async def _look_after(host: Host, live: LiveCall, arguments: dict[str, Any], result: ToolResult) -> Signal:
     """The result goes on record, then the hook sees it and may put another in its place."""
     number, call = live.slot, live.call
-    if not await driver.propose(CallReturned(number, result)):
+    if not await host.propose(CallReturned(number, result)):
         return CallSettled(number, result)
-    assert call is not None and driver.config.after_call is not None
-    proposed = ProposedCall(driver.run_id, driver.snapshot.turn, number, call, arguments)
+    assert call is not None
+    assert host.config.after_call is not None
+    proposed = ProposedCall(host.run_id, host.snapshot.turn, number, call, arguments)
     try:
-        other = await call_hook(driver.config.after_call, proposed, result)
+        other = await call_hook(host.config.after_call, proposed, result)
     except Exception as error:
         return HookFailed("after_call", f"{type(error).__name__}: {error}")
     if other is None:
         return CallSettled(number, result)
-    return CallSettled(number, make_result(call, other, driver.config.result_limit))
+    return CallSettled(number, make_result(call, other, host.config.result_limit))

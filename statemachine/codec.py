@@ -1,7 +1,7 @@
 """To JSON and back: every message, signal, effect, snapshot and record, with a version.
 
-``cattrs`` does the work, since it knows attrs classes and says where a value does not fit; it is imported on first use. In
-JSON each value of a union is tagged with its class: ``{"type": "Text", "text": "hello"}``.
+``cattrs`` does the work, since it knows attrs classes and says where a value does not fit; it is imported on first
+use. In JSON each value of a union is tagged with its class: ``{"type": "Text", "text": "hello"}``.
 
 >>> from edgewise.statemachine.messages import user_message
 >>> to_json(user_message("hello"))

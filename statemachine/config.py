@@ -38,7 +38,9 @@ class Config:
 
     model: Model
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
-    offered: tuple[Tool, ...] = attrs.field(init=False)
+    offered: tuple[Tool, ...] = attrs.field(
+        init=False, default=attrs.Factory(lambda config: tuple(config.tools.values()), takes_self=True)
+    )
     instructions: Instructions = ""
     should_continue: ShouldContinue = max_turns(DEFAULT_MAX_TURNS)
     authorize: Authorize | None = None
@@ -52,7 +54,3 @@ class Config:
     result_limit: int = 50_000
     options: Mapping[str, Any] = attrs.field(factory=dict)
     on_event: Callable[[Event], object] | None = None
-
-    @offered.default
-    def _all_tools(self) -> tuple[Tool, ...]:
-        return tuple(self.tools.values())

@@ -30,7 +30,7 @@ class _Block:
     __slots__ = ("call_id", "index", "kind", "name", "parts", "signature")
 
     def __init__(self, kind: DeltaKind) -> None:
-        self.kind = kind
+        self.kind: DeltaKind = kind
         self.parts: list[str] = []
         self.signature: str | None = None
         self.index: int | None = None
@@ -58,7 +58,8 @@ class Draft:
     """Collects a streamed reply.
 
     >>> draft = Draft()
-    >>> draft.text("Let me "); draft.text("look."); draft.call(0, "a", "list_files", '{"path"'); draft.call(0, arguments=': "."}')
+    >>> draft.text("Let me "); draft.text("look.")
+    >>> draft.call(0, "a", "list_files", '{"path"'); draft.call(0, arguments=': "."}')
     >>> [type(block).__name__ for block in draft.finish("tool_use").content]
     ['Text', 'ToolCall']
     >>> draft.finish().tool_calls[0].arguments

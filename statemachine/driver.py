@@ -1,12 +1,13 @@
 """The driver: carries out a run's effects under trio and feeds what happens back into the machine.
 
 One task owns a run. Effects that take time (a model call, a tool, a slow hook) are *work*: when a single piece is to be
-done and nothing else goes on, the owner does it itself; otherwise each gets a task in the run's nursery. Whoever has a signal
-posts it, and if nobody is stepping the machine at that moment, steps it. A step is, in this order: the machine, the journal,
-the edge log, the subscribers, the effects. What is not on the journal has not happened.
+done and nothing else goes on, the owner does it itself; otherwise each gets a task in the run's nursery. Whoever has
+a signal posts it, and if nobody is stepping the machine at that moment, steps it. A step is, in this order: the
+machine, the journal, the edge log, the subscribers, the effects. What is not on the journal has not happened.
 
-Aborting never waits for anybody: it is a signal like any other, and work that is cancelled and does not end within its grace
-period is abandoned. The owner is a system task, so that not even a tool that ignores cancellation keeps a run from ending.
+Aborting never waits for anybody: it is a signal like any other, and work that is cancelled and does not end within
+its grace period is abandoned. The owner is a system task, so that not even a tool that ignores cancellation keeps a
+run from ending.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
+from typing import TypeAlias
 
 import structlog
 import trio
@@ -35,12 +37,12 @@ from edgewise.statemachine.events import (
     Subscription,
     TurnEnded,
 )
-from edgewise.statemachine.hooks import Report, call_hook, checked_verdict, is_inline
+from edgewise.statemachine.hooks import Report, ShouldContinue, call_hook, checked_verdict, is_inline
 from edgewise.statemachine.machine import Step, advance
 from edgewise.statemachine.messages import AssistantMessage, ToolCall, ToolResult, error_result
 from edgewise.statemachine.modelcalls import NEVER_SENT, LiveRequest
 from edgewise.statemachine.outcome import Outcome
-from edgewise.statemachine.ports import Journal
+from edgewise.statemachine.ports import Journal, Tool
 from edgewise.statemachine.records import Happening, Record
 from edgewise.statemachine.signals import (
     AbortRequested,
@@ -80,20 +82,24 @@ class Ticket:
 class LiveHook:
     """A should-continue hook that takes its time. An abort does not wait for it: the scope around it is cancelled."""
 
-    __slots__ = ("driver",)
+    __slots__ = ("_hook", "_report")
 
-    def __init__(self, driver: Driver) -> None:
-        self.driver = driver
+    def __init__(self, hook: ShouldContinue, report: Report) -> None:
+        self._hook = hook
+        self._report = report
 
     async def go(self) -> Signal:
         try:
-            verdict = await call_hook(self.driver.config.should_continue, self.driver.report())
+            verdict = await call_hook(self._hook, self._report)
             return TurnJudged(checked_verdict(verdict))
         except Exception as error:
             return hook_failed("should_continue", error)
 
     def cut_off(self) -> None:
         return None
+
+
+Work: TypeAlias = LiveCall | LiveRequest | LiveHook
 
 
 class Driver:
@@ -118,8 +124,7 @@ class Driver:
         self.seq = seq
         self.resumed = resumed
         self.turns_away = turns_away
-        """Nobody is there to approve a held call, so it is refused."""
-        self.tools = config.tools
+        self.tools: Mapping[str, Tool] = config.tools
         self.random = Random()
         self.done = trio.Event()
         self.error: BaseException | None = None
@@ -186,12 +191,13 @@ class Driver:
 
     async def _go_on(self) -> None:
         """The owner's part, until something that it did itself is cancelled: then it needs another scope."""
-        work: LiveCall | LiveRequest | LiveHook | None = None
+        work: Work | None = None
         with trio.CancelScope() as scope:
             while not self._over and not scope.cancel_called:
                 if len(self._work) == 1 and not self._at_work:
                     work = self._make_live(self._work.pop(), scope)
                     signal = await work.go()
+                    self._forget(work)
                     work = None
                     if signal is not None:
                         self._inbox.append((signal, None))
@@ -202,14 +208,19 @@ class Driver:
                     self._bell = trio.Event()
                     await self._bell.wait()
                     self._bell = None
-        if work is not None and (signal := work.cut_off()) is not None:
-            await self.post(signal)
+        if work is not None:
+            self._forget(work)
+            if (cut_off := work.cut_off()) is not None:
+                await self.post(cut_off)
 
     async def _worker(self, effect: Effect) -> None:
+        signal: Signal | None = None
+        scope = trio.CancelScope()
+        work = self._make_live(effect, scope)
         try:
-            with trio.CancelScope() as scope:
-                work = self._make_live(effect, scope)
+            with scope:
                 signal = await work.go()
+            self._forget(work)
             if scope.cancelled_caught:
                 signal = work.cut_off()
             if signal is not None:
@@ -218,12 +229,22 @@ class Driver:
             self._at_work -= 1
             self._ring()
 
-    def _make_live(self, effect: Effect, scope: trio.CancelScope) -> LiveCall | LiveRequest | LiveHook:
+    def _make_live(self, effect: Effect, scope: trio.CancelScope) -> Work:
         if isinstance(effect, StartCall):
-            return LiveCall(self, effect, scope)
+            call = self.calls[effect.slot] = LiveCall(self, effect, scope)
+            return call
         if isinstance(effect, CallModel):
-            return LiveRequest(self, effect, scope)
-        return LiveHook(self)
+            request = self.request = LiveRequest(self, effect, scope)
+            return request
+        return LiveHook(self.config.should_continue, self.report())
+
+    def _forget(self, work: Work) -> None:
+        """It is over, before its signal is posted: nobody need cancel it any more."""
+        if isinstance(work, LiveCall):
+            if self.calls.get(work.slot) is work:
+                del self.calls[work.slot]
+        elif work is self.request:
+            self.request = None
 
     def _ring(self) -> None:
         if self._bell is not None and (self._work or self._over):
@@ -370,13 +391,13 @@ class Driver:
                 live = self.calls.get(effect.slot)
                 if live is not None:
                     live.cancel("abort", trio.current_time() + self.config.grace)
-                    self.watch.note(self, live.due)
+                    self.look_at(live.due)
                 else:
                     self._inbox.append((self._lost_call(effect.slot), None))
             elif isinstance(effect, CancelModel):
                 if self.request is not None:
                     self.request.cancel(trio.current_time() + self.config.grace)
-                    self.watch.note(self, self.request.kill_at)
+                    self.look_at(self.request.kill_at)
                 else:
                     self._work = [work for work in self._work if not isinstance(work, CallModel)]
                     self._inbox.append((NEVER_SENT, None))
@@ -474,6 +495,15 @@ class Driver:
         else:
             self.subscriptions.append(subscription)
         return subscription
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens to events; asked before one is made."""
+        return bool(self.subscriptions)
+
+    def look_at(self, due: float) -> None:
+        """Have the watch look at this run's calls when the clock shows ``due`` (trio time)."""
+        self.watch.note(self, due)
 
     def emit(self, event: Event) -> None:
         """Tell the subscribers; those that have gone are forgotten."""

@@ -1,7 +1,8 @@
 """The edge log: one structured line for each row taken.
 
-The user's structlog configuration decides where lines go and how they look; ours is set by the command line alone. Where
-structlog is not configured, lines go to the standard library's logger ``edgewise``, and so nowhere until somebody asks.
+The user's structlog configuration decides where lines go and how they look; ours is set by the command line alone.
+Where structlog is not configured, lines go to the standard library's logger ``edgewise``, and so nowhere until
+somebody asks.
 """
 
 from __future__ import annotations

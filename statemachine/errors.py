@@ -11,7 +11,7 @@
     │   └── JournalCorrupt          a journal cannot be read; says the line and what is wrong with it
     ├── ModelError                  a model call failed; carries a Failure. Adapters raise it, the driver catches it
     ├── InvalidArguments            a call's arguments do not fit its tool. Tools raise it, the driver catches it
-    └── RunEnded                    raised by ``outcome.raise_for_state()``; carries the outcome
+    └── RunEnded                    raised by ``outcome.raise_for_state()``; carries the outcome (in outcome.py)
         ├── RunAborted
         ├── LimitExceeded
         └── RunFailed
@@ -22,12 +22,9 @@ Misuse raises. What the world does wrong (a provider, a tool, a model) is data: 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import attrs
-
-if TYPE_CHECKING:
-    from edgewise.statemachine.outcome import Outcome
 
 FailureKind: TypeAlias = Literal[
     "aborted",
@@ -112,23 +109,3 @@ class InvalidArguments(EdgewiseError):
     def __init__(self, faults: Iterable[str]) -> None:
         self.faults = tuple(faults)
         super().__init__("; ".join(self.faults))
-
-
-class RunEnded(EdgewiseError):
-    """A run did not end in ``done``; ``outcome`` has its messages and the way to continue."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        super().__init__(outcome.explanation)
-
-
-class RunAborted(RunEnded):
-    """The run was aborted."""
-
-
-class LimitExceeded(RunEnded):
-    """The should-continue hook set a limit and the run reached it."""
-
-
-class RunFailed(RunEnded):
-    """The run met something that more reasoning cannot fix."""

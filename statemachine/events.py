@@ -1,7 +1,7 @@
 """What a run tells its subscribers while it goes on, and the channel that tells it.
 
-Events come in order, and none is ever waited for: they go into the subscriber's buffer. When a slow subscriber's buffer is
-full, events are left out and an EventsDropped with their number stands in their place; the run goes on.
+Events come in order, and none is ever waited for: they go into the subscriber's buffer. When a slow subscriber's
+buffer is full, events are left out and an EventsDropped with their number stands in their place; the run goes on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The questions that rows ask before they fire: each is a pure function of snapshot and signal, and says what it asks."""
+"""The questions that rows ask before they fire: pure functions of snapshot and signal, named by their docstrings."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The should-continue hook and its ready-made forms, and how hooks of any kind are called.
 
 A hook is any callable, sync or async. After each turn the should-continue hook sees a :class:`Report` and answers
-Continue, Finish or Limit; there is no other cap on a run. A sync hook runs in a worker thread, so that a slow one cannot
-keep an abort from being heard; one that never blocks can be marked :func:`inline` and is called in place.
+Continue, Finish or Limit; there is no other cap on a run. A sync hook runs in a worker thread, so that a slow one
+cannot keep an abort from being heard; one that never blocks can be marked :func:`inline` and is called in place.
 """
 
 from __future__ import annotations
@@ -212,13 +212,11 @@ def repeated_calls(times: int, *, wrap_up: bool = False) -> ShouldContinue:
         if not report.snapshot.turn_calls:
             return _CONTINUE
         first: tuple[str, str] | None = None
-        count = 0
-        for call, _ in report.recent_calls():
+        for count, (call, _) in enumerate(report.recent_calls(), 1):
             this = (call.name, canonical_arguments(call.arguments))
             first = first or this
             if this != first:
                 break
-            count += 1
             if count >= times:
                 return Limit(f"it called {call.name} {times} times in a row with the same arguments", wrap_up)
         return _CONTINUE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -14,14 +13,12 @@ from edgewise.statemachine.drafts import DeltaKind, Draft, Listener
 from edgewise.statemachine.errors import Failure, MisuseError, ModelError
 from edgewise.statemachine.events import MessageDelta, MessageStarted
 from edgewise.statemachine.hooks import call_hook
+from edgewise.statemachine.host import Host
 from edgewise.statemachine.messages import AssistantMessage
 from edgewise.statemachine.ports import ModelRequest
 from edgewise.statemachine.replies import judge_reply
 from edgewise.statemachine.signals import CallModel, HookFailed, ModelFailed, Signal
 from edgewise.statemachine.snapshot import State
-
-if TYPE_CHECKING:
-    from edgewise.statemachine.driver import Driver
 
 CLOSING = (
     "The limit of this run is reached: {reason}. No tools may be called any more. "
@@ -34,46 +31,42 @@ NEVER_SENT = ModelFailed(_ABORTED)
 class LiveRequest:
     """A model call under way."""
 
-    __slots__ = ("draft", "driver", "effect", "given_up", "kill_at", "scope")
+    __slots__ = ("draft", "effect", "given_up", "host", "kill_at", "scope")
 
-    def __init__(self, driver: Driver, effect: CallModel, scope: trio.CancelScope) -> None:
-        self.driver = driver
+    def __init__(self, host: Host, effect: CallModel, scope: trio.CancelScope) -> None:
+        self.host = host
         self.effect = effect
         self.scope = scope
-        self.draft = Draft(model=driver.config.model.name)
+        self.draft = Draft(model=host.config.model.name)
         self.kill_at = math.inf
         self.given_up = False
-        driver.request = self
 
     async def go(self) -> Signal | None:
         """Make the call and give the signal that tells how it went."""
-        driver, effect = self.driver, self.effect
-        config = driver.config
+        host, effect = self.host, self.effect
+        config = host.config
         try:
             if effect.delay:
                 await trio.sleep(effect.delay)
-            request = _plain_request(driver, effect)
+            request = _plain_request(host, effect)
             if config.prepare_request is not None or not isinstance(config.instructions, str):
-                prepared = await _prepare(driver, effect, request)
+                prepared = await _prepare(host, effect, request)
                 if isinstance(prepared, HookFailed):
                     return prepared
                 request = prepared
             # The last look: a request that was being prepared when the abort came is not sent.
-            if driver.snapshot.state is not State.AWAITING_MODEL:
+            if host.snapshot.state is not State.AWAITING_MODEL:
                 return NEVER_SENT
-            if driver.subscriptions:
-                turn = driver.snapshot.turn
-                driver.emit(MessageStarted(turn, effect.attempt))
-                self.draft.listen(_listener(driver, turn))
+            if host.heard:
+                turn = host.snapshot.turn
+                host.emit(MessageStarted(turn, effect.attempt))
+                self.draft.listen(_listener(host, turn))
             signal = judge_reply(await (request.model or config.model).reply(request, self.draft))
         except ModelError as error:
             signal = ModelFailed(error.failure, self._partial("error"))
         except Exception as error:
             failure = Failure("internal", f"the model adapter raised {type(error).__name__}: {error}")
             signal = ModelFailed(failure, self._partial("error"))
-        finally:
-            if driver.request is self:
-                driver.request = None
         if self.given_up:
             return None
         if isinstance(signal, ModelFailed):
@@ -101,47 +94,47 @@ class LiveRequest:
         return None if self.draft.empty else self.draft.finish(stop_reason)
 
     def _with_delay(self, signal: ModelFailed) -> ModelFailed:
-        config = self.driver.config
+        config = self.host.config
         failure = config.backoff.bounded(signal.failure)
         retryable = failure.retryable
-        delay = config.backoff.delay(failure, self.effect.attempt, self.driver.random) if retryable else 0.0
+        delay = config.backoff.delay(failure, self.effect.attempt, self.host.random) if retryable else 0.0
         return ModelFailed(failure, signal.partial, delay, config.prepare_request is not None)
 
 
-def _plain_request(driver: Driver, effect: CallModel) -> ModelRequest:
-    config = driver.config
+def _plain_request(host: Host, effect: CallModel) -> ModelRequest:
+    config = host.config
     instructions = config.instructions if isinstance(config.instructions, str) else ""
     if not effect.tools:
-        instructions = _closing(driver, instructions)
+        instructions = _closing(host, instructions)
     return ModelRequest(
-        driver.snapshot.history,
+        host.snapshot.history,
         instructions,
         config.offered if effect.tools else (),
         config.options,
-        f"{driver.run_id}.{effect.id}",
+        f"{host.run_id}.{effect.id}",
         effect.attempt,
         effect.compact,
         config.model,
     )
 
 
-def _closing(driver: Driver, instructions: str) -> str:
-    ending = driver.snapshot.ending
+def _closing(host: Host, instructions: str) -> str:
+    ending = host.snapshot.ending
     word = CLOSING.format(reason=ending.reason if ending is not None else "")
     return f"{instructions}\n\n{word}".strip()
 
 
-async def _prepare(driver: Driver, effect: CallModel, request: ModelRequest) -> ModelRequest | HookFailed:
+async def _prepare(host: Host, effect: CallModel, request: ModelRequest) -> ModelRequest | HookFailed:
     """Instructions that are a function of the run, then the prepare_request hook."""
-    config = driver.config
+    config = host.config
     hook = "instructions"
     try:
         if not isinstance(config.instructions, str):
-            said = config.instructions(RunInfo(driver.run_id, driver.snapshot))
+            said = config.instructions(RunInfo(host.run_id, host.snapshot))
             said = await said if inspect.isawaitable(said) else said
             if not isinstance(said, str):
                 raise MisuseError(f"instructions gave {said!r}; they must be a text")
-            request = attrs.evolve(request, instructions=said if effect.tools else _closing(driver, said))
+            request = attrs.evolve(request, instructions=said if effect.tools else _closing(host, said))
         if config.prepare_request is not None:
             hook = "prepare_request"
             prepared = await call_hook(config.prepare_request, request)
@@ -150,14 +143,14 @@ async def _prepare(driver: Driver, effect: CallModel, request: ModelRequest) -> 
             request = prepared or request
             if effect.tools:
                 # What this turn offers is what its calls may use.
-                driver.tools = {tool.name: tool for tool in request.tools}
+                host.tools = {tool.name: tool for tool in request.tools}
     except Exception as error:
         return HookFailed(hook, f"{type(error).__name__}: {error}")
     return request
 
 
-def _listener(driver: Driver, turn: int) -> Listener:
+def _listener(host: Host, turn: int) -> Listener:
     def listen(kind: DeltaKind, text: str, block: int) -> None:
-        driver.emit(MessageDelta(turn, kind, text, block))
+        host.emit(MessageDelta(turn, kind, text, block))
 
     return listen

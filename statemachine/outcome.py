@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import attrs
 
-from edgewise.statemachine.errors import Failure, LimitExceeded, RunAborted, RunFailed
+from edgewise.statemachine.errors import EdgewiseError, Failure
 from edgewise.statemachine.messages import AssistantMessage, Message, ToolResult, Usage
-
-if TYPE_CHECKING:
-    from edgewise.statemachine.snapshot import Snapshot, State
+from edgewise.statemachine.snapshot import Snapshot, State
 
 _EXCERPT = 200
 
@@ -111,3 +108,23 @@ class Outcome:
         if state == "failed":
             raise RunFailed(self)
         return self
+
+
+class RunEnded(EdgewiseError):
+    """A run did not end in ``done``; ``outcome`` has its messages and the way to continue."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        super().__init__(outcome.explanation)
+
+
+class RunAborted(RunEnded):
+    """The run was aborted."""
+
+
+class LimitExceeded(RunEnded):
+    """The should-continue hook set a limit and the run reached it."""
+
+
+class RunFailed(RunEnded):
+    """The run met something that more reasoning cannot fix."""

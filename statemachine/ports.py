@@ -58,7 +58,7 @@ class Tool(ToolSpec, Protocol):
         ...
 
     def run(self, arguments: dict[str, Any], context: CallContext) -> Any:
-        """Do the work. Any value may come back; the engine makes a tool result of it. Exceptions become error results."""
+        """Do the work. Any value may come back, and any exception: the engine makes a tool result of it."""
         ...
 
 
@@ -90,7 +90,7 @@ class CallContext:
 
     @property
     def cancelled(self) -> bool:
-        """True once the call was cancelled. Blocking tools look at it to stop early; async ones are cancelled anyway."""
+        """True once the call was cancelled. Blocking tools look at it to stop early; async ones are stopped."""
         return self._cancelled
 
     def cancel(self) -> None:
@@ -102,9 +102,9 @@ class CallContext:
 class ModelRequest:
     """One request to a model. ``messages`` is shared with the run: read it, don't keep or change it.
 
-    ``id`` is stable over retries; ``attempt`` counts them from 1. ``options`` are the adapter's own. ``compact`` says that
-    the last attempt was too long for the model, which a ``prepare_request`` hook can mend. ``model`` and ``tools`` are
-    what this turn uses; the hook may put others in their place.
+    ``id`` is stable over retries; ``attempt`` counts them from 1. ``options`` are the adapter's own. ``compact`` says
+    that the last attempt was too long for the model, which a ``prepare_request`` hook can mend. ``model`` and
+    ``tools`` are what this turn uses; the hook may put others in their place.
     """
 
     messages: Sequence[Message]

@@ -1,8 +1,8 @@
 """What a journal holds: records of what happened, from which every run can be told again.
 
-A session's journal opens with SessionOpened; each run begins with RunStarted, followed by its signals in the order in which
-the machine took them. Nothing else is needed: the machine is a pure function, so folding the signals gives the same
-snapshots and effects.
+A session's journal opens with SessionOpened; each run begins with RunStarted, followed by its signals in the order in
+which the machine took them. Nothing else is needed: the machine is a pure function, so folding the signals gives the
+same snapshots and effects.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a model's reply amounts to: a whole reply, or a failure that says what was wrong with it.
 
-Servers give replies that are none: nothing at all, a tool call that is announced and not there, a refusal in place of an
-answer. They become failures here, so that the machine retries them within its bound, or ends in a state that explains
-itself; a reply that holds calls is always taken as it is, whatever its stop reason says.
+Servers give replies that are none: nothing at all, a tool call that is announced and not there, a refusal in place of
+an answer. They become failures here, so that the machine retries them within its bound, or ends in a state that
+explains itself; a reply that holds calls is always taken as it is, whatever its stop reason says.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Backoff:
     def bounded(self, failure: Failure) -> Failure:
         """``failure``, no longer retryable when it asks for too long a wait."""
         if failure.retryable and failure.retry_after is not None and failure.retry_after > self.longest:
-            message = f"{failure.message} (it asks to wait {failure.retry_after:g} s; this run waits {self.longest:g} s at most)"
+            asked = f"it asks to wait {failure.retry_after:g} s; this run waits {self.longest:g} s at most"
+            message = f"{failure.message} ({asked})"
             return attrs.evolve(failure, message=message, retryable=False)
         return failure

@@ -54,7 +54,7 @@ class Run:
         trio.lowlevel.spawn_system_task(driver.drive, name=f"edgewise run {driver.run_id}", context=context)
 
     async def end(self) -> Outcome:
-        """Wait for the end. When the surrounding scope is cancelled, that is an abort: it is carried out, then goes on."""
+        """Wait for the end. Cancelling the surrounding scope is an abort: it is carried out, then Cancelled goes on."""
         driver = self._live
         try:
             if not driver.done.is_set():

@@ -88,7 +88,7 @@ class Session:
     # ---- running
 
     async def run(self, said: Input) -> Outcome:
-        """Say something and run to the end. Calls that need a person's approval are refused, since nobody can be asked."""
+        """Say something and run to the end. Nobody can be asked, so calls that need approval are refused."""
         return await self._to_end(self._new_run((user_message(said),), alone=True))
 
     def start(self, said: Input) -> Run:
@@ -221,7 +221,7 @@ class Session:
 
 
 def closing_signals(snapshot: Snapshot) -> Iterable[Signal]:
-    """What closes a run that nobody drives any more: an abort, and the end of what was under way, its outcome unknown."""
+    """What closes a run that nobody drives any more: an abort, and the unknown end of what was under way."""
     if snapshot.state is not State.ABORTING:
         abort = AbortRequested("the process that ran it ended")
         yield abort

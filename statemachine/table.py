@@ -1,8 +1,8 @@
 """Every legal move of an agent run, in one table.
 
 A run waits in a *state*. Something happens: a *signal*. The first row of that state and signal whose *guard* holds
-fires: it leads to its *target* state, and its *move* computes the next snapshot and the *effects*, orders for the driver.
-A row without a target is internal: the state stays. What is not a row is refused, and changes nothing.
+fires: it leads to its *target* state, and its *move* computes the next snapshot and the *effects*, orders for the
+driver. A row without a target is internal: the state stays. What is not a row is refused, and changes nothing.
 
 ::
 
@@ -18,9 +18,9 @@ A row without a target is internal: the state stays. What is not a row is refuse
                  │
                  └─ not retryable ──▶ failed          abort, from anywhere ──▶ aborting ──▶ aborted
 
-Three rules shape it. Whether a message holds calls decides the way, never its stop reason. A batch is left only when each
-of its calls has its result, so no history ever has a call without one. Leaving for ``aborting`` starts nothing and waits
-for what runs.
+Three rules shape it. Whether a message holds calls decides the way, never its stop reason. A batch is left only when
+each of its calls has its result, so no history ever has a call without one. Leaving for ``aborting`` starts nothing
+and waits for what runs.
 
 The table is checked when this module is imported; see :func:`validate`.
 """
@@ -59,6 +59,10 @@ TABLE_VERSION = 1
 INITIAL = State.AWAITING_MODEL
 
 
+def _label(guard: Guard | None) -> str:
+    return guard_label(guard) if guard is not None else ""
+
+
 @attrs.frozen(eq=False)
 class Row:
     """One legal move: ``source`` + ``signal`` [``guard``] -> ``target``, doing ``move``."""
@@ -68,18 +72,10 @@ class Row:
     guard: Guard | None
     target: State | None
     move: Move
-    to: State = attrs.field(init=False)
+    to: State = attrs.field(init=False, default=attrs.Factory(lambda row: row.target or row.source, takes_self=True))
     """The state afterwards: the target, or the source when the row is internal."""
-    label: str = attrs.field(init=False)
+    label: str = attrs.field(init=False, default=attrs.Factory(lambda row: _label(row.guard), takes_self=True))
     """The guard in words; empty when there is none."""
-
-    @to.default
-    def _to(self) -> State:
-        return self.target or self.source
-
-    @label.default
-    def _label(self) -> str:
-        return guard_label(self.guard) if self.guard is not None else ""
 
     def __str__(self) -> str:
         guard = f" [{self.label}]" if self.guard else ""

@@ -1,7 +1,7 @@
 """One watch for all runs of a trio loop: it cancels calls at their time limit and abandons those that ignore it.
 
-A timer for each call would cost each call a task. Instead one system task sleeps until the earliest time that any run has
-named, looks at the calls of the runs that it knows, and goes when none of them has a time limit left.
+A timer for each call would cost each call a task. Instead one system task sleeps until the earliest time that any run
+has named, looks at the calls of the runs that it knows, and goes when none of them has a time limit left.
 """
 
 from __future__ import annotations

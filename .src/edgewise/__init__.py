@@ -14,12 +14,8 @@ from edgewise.statemachine.errors import (
     InvalidArguments,
     JournalCorrupt,
     JournalError,
-    LimitExceeded,
     MisuseError,
     ModelError,
-    RunAborted,
-    RunEnded,
-    RunFailed,
     SessionBusy,
     TableError,
 )
@@ -47,7 +43,7 @@ from edgewise.statemachine.messages import (
     Usage,
     UserMessage,
 )
-from edgewise.statemachine.outcome import Outcome
+from edgewise.statemachine.outcome import LimitExceeded, Outcome, RunAborted, RunEnded, RunFailed
 from edgewise.statemachine.ports import CallContext, ModelRequest
 from edgewise.statemachine.records import MemoryJournal, Record, recover, replay
 from edgewise.statemachine.replies import Backoff

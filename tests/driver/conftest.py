@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import pytest
+
 from edgewise import AssistantMessage, Message, Outcome, ToolCall, ToolResult
 from edgewise.statemachine.records import recover
 from edgewise.statemachine.session import Session

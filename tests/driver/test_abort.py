@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from edgewise import Agent, Ask, AssistantMessage, Continue, RunAborted, ToolResult
 from edgewise.adapters.models.scripted import ScriptedModel, calls, says
 from edgewise.statemachine.events import CallBegan, Edge, MessageDelta, MessageStarted
@@ -276,7 +277,9 @@ async def test_an_exception_in_the_block_aborts_the_run_and_comes_out() -> None:
 
 async def test_no_task_outlives_its_run() -> None:
     before = trio.lowlevel.current_statistics().tasks_living
-    async with Agent(ScriptedModel([calls("hang", "hang", "quick")]), [hang, quick], tool_timeout=None).start("x") as run:
+    async with Agent(ScriptedModel([calls("hang", "hang", "quick")]), [hang, quick], tool_timeout=None).start(
+        "x"
+    ) as run:
         await _abort_when(run, _began(3))
         await run.outcome()
     await trio.testing.wait_all_tasks_blocked()

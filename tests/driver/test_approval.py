@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from edgewise import Agent, Allow, Ask, MisuseError, ToolCall, ToolResult
 from edgewise.adapters.models.scripted import ScriptedModel, calls, says
 from edgewise.statemachine.events import CallAwaitsApproval, Edge

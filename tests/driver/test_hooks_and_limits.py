@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+
 from edgewise import (
     Agent,
     Allow,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from edgewise import Agent, ToolCall, ToolResult
 from edgewise.adapters.models.scripted import ScriptedModel, calls, says
 from edgewise.statemachine.events import CallEnded

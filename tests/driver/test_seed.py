@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from edgewise import Agent, AssistantMessage, LimitExceeded, ToolCall, ToolResult, UserMessage, max_turns
 from edgewise.adapters.models.scripted import ScriptedModel, calls, says
 from edgewise.tools import tool, workspace
@@ -93,7 +94,9 @@ async def test_the_turn_limit_is_a_clear_error_and_the_run_continues_from_it(fol
     session = Agent(model, workspace(folder), should_continue=max_turns(2)).session()
     outcome = await session.run("loop")
     assert outcome.state == "limit_exceeded"
-    with pytest.raises(LimitExceeded, match=r"did not converge.*all 2 turns.*last action was list_files.*continue_\(\)"):
+    with pytest.raises(
+        LimitExceeded, match=r"did not converge.*all 2 turns.*last action was list_files.*continue_\(\)"
+    ):
         outcome.raise_for_state()
     after = await session.continue_()
     assert after.state == "done" and after.text == "finished"

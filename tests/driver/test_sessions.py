@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from edgewise import (
     Agent,
     CallContext,
@@ -20,7 +21,7 @@ from edgewise import (
     replay,
 )
 from edgewise.adapters.models.scripted import ScriptedModel, calls, fails, says
-from edgewise.statemachine.events import CallBegan, Edge, MessageDelta
+from edgewise.statemachine.events import CallBegan, MessageDelta
 from edgewise.statemachine.machine import INTERRUPTED
 from edgewise.statemachine.records import Record
 from edgewise.tools import tool

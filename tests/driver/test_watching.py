@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import structlog
 import trio
+
 from edgewise import Agent, CallContext, JournalError, MemoryJournal, MisuseError, Usage
 from edgewise.adapters.models.scripted import ScriptedModel, calls, fails, says
 from edgewise.statemachine.events import BUFFER, CallUpdated, Edge, EventsDropped, MessageDelta

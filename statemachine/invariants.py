@@ -1,0 +1,345 @@
+"""What must hold of every run, as functions that say in words what is wrong.
+
+:func:`check_history` looks at messages alone, :func:`check_snapshot` at a run at rest, :func:`check_step` at one step of
+it. All give a list of faults, empty when there are none. The checker (:mod:`edgewise.statemachine.checking`) asks them
+at each edge of an explored machine; a test can ask them of any run.
+
+The eight invariants, and the rules that hold them:
+
+1. *paired*, 2. *ordered*: ``check_history``, ``results_are_those_given``
+3. *content decides*: ``content_decides``
+4. *nothing starts after abort*: ``nothing_starts_once_stopping``
+5. *stated once*: ``input_enters_once``
+6. *it ends*: the checker, on the whole graph
+7. *replay*: the machine is pure; the tests fold random walks
+8. *started means settled or unknown*: ``calls_live_in_order``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from edgewise.statemachine.machine import Step
+from edgewise.statemachine.messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessage
+from edgewise.statemachine.signals import (
+    AbortRequested,
+    CallDecided,
+    CallHeld,
+    CallReturned,
+    CallSettled,
+    CallStarted,
+    Effect,
+    InputQueued,
+    ModelReplied,
+    Signal,
+)
+from edgewise.statemachine.snapshot import ACTIVE, Batch, Snapshot, State
+
+Rule: TypeAlias = Callable[[Snapshot, Signal, Step], Iterator[str]]
+"""Looks at one step and yields what is wrong with it."""
+
+
+def check_history(messages: Iterable[Message], *, open_end: bool = False) -> list[str]:
+    """What is wrong with ``messages``: calls without their one result, results out of place, anything in between.
+
+    Calls and results are paired by position, since ids may be empty or double. With ``open_end`` the calls of the last
+    message need not have results yet.
+
+    >>> call = ToolCall("a", "read_file")
+    >>> check_history([AssistantMessage((call,)), ToolResult("a", "read_file", ())])
+    []
+    >>> check_history([AssistantMessage((call,)), UserMessage(())])
+    ['message 1 (user) stands where the result of call 0 (read_file) of message 0 belongs']
+    """
+    faults: list[str] = []
+    calls: tuple[ToolCall, ...] = ()
+    given = asked_at = last = 0
+    for n, message in enumerate(messages):
+        last = n
+        if type(message) is ToolResult:
+            if given == len(calls):
+                why = "every call before it has its result" if calls else "no call stands before it"
+                faults.append(f"message {n} is a result of {message.name or '(no name)'} without a call: {why}")
+                continue
+            call = calls[given]
+            if (message.call_id, message.name) != (call.id, call.name):
+                faults.append(
+                    f"message {n} answers {_call(message.name, message.call_id)} where the result of call {given} of "
+                    f"message {asked_at}, {_call(call.name, call.id)}, belongs"
+                )
+            given += 1
+            continue
+        if given < len(calls):
+            faults.append(
+                f"message {n} ({message.role}) stands where the result of call {given} ({calls[given].name}) of "
+                f"message {asked_at} belongs"
+            )
+        calls, given, asked_at = (), 0, n
+        if type(message) is AssistantMessage:
+            calls = message.tool_calls
+    if given < len(calls) and not (open_end and last == asked_at):
+        names = ", ".join(f"{i} ({calls[i].name})" for i in range(given, len(calls)))
+        faults.append(f"the history ends without the result of call {names} of message {asked_at}")
+    return faults
+
+
+def _call(name: str, id: str) -> str:
+    return f"{name or '(no name)'} (id {id!r})"
+
+
+# ---- a run at rest
+
+
+def check_snapshot(s: Snapshot) -> list[str]:
+    """What is wrong with a run at rest."""
+    batch, state = s.batch, s.state
+    faults = check_history(s.history, open_end=bool(batch.slots))
+    if batch != Batch.of(batch.slots):
+        faults.append(
+            f"the batch counts {batch.waiting} waiting, {batch.active} active, {batch.held} held calls wrongly"
+        )
+    if batch.slots:
+        last = s.history[-1] if s.history else None
+        if type(last) is not AssistantMessage or last.tool_calls != tuple([slot.call for slot in batch.slots]):
+            faults.append("the batch is not that of the last message")
+        if state is State.BETWEEN_TURNS or state is State.AWAITING_MODEL or state.final:
+            faults.append(f"calls are open in state {state}")
+    faults += _waits_for_something(s)
+    faults += _scheduling(s)
+    if s.attempt > s.policy.model_attempts + 1:
+        faults.append(f"attempt {s.attempt} at a request that may be sent {s.policy.model_attempts} times")
+    if (wrong := _unexplained(s)) is not None:
+        faults.append(wrong)
+    return faults
+
+
+def _waits_for_something(s: Snapshot) -> Iterator[str]:
+    """What a live state waits for must be under way."""
+    batch, state = s.batch, s.state
+    if state is State.EXECUTING_TOOLS and not batch.active:
+        yield f"no call is at work in {state}"
+    if state is State.AWAITING_APPROVAL and (batch.active or batch.waiting or not batch.held):
+        yield f"{batch.active + batch.waiting} calls are at work and {batch.held} held in {state}"
+    if state is State.ABORTING and batch.slots:
+        if batch.waiting or batch.held or not batch.active:
+            yield "the batch that is being aborted holds calls that nobody works at"
+        if any(slot.status in ("starting", "returned") for slot in batch.slots):
+            yield "the batch that is being aborted holds calls that need not be waited for"
+    for i, slot in enumerate(batch.slots):
+        if (slot.result is not None) != (slot.status in ("returned", "settled")):
+            yield f"call {i} is {slot.status} and has {'a' if slot.result else 'no'} result"
+
+
+def _scheduling(s: Snapshot) -> Iterator[str]:
+    batch, policy = s.batch, s.policy
+    if batch.active > policy.max_parallel:
+        yield f"{batch.active} calls at once, where {policy.max_parallel} may be"
+    if policy.exclusive and batch.active > 1:
+        alone = [i for i, x in enumerate(batch.slots) if x.status in ACTIVE and x.call.name in policy.exclusive]
+        if alone:
+            yield f"call {alone[0]} ({batch.slots[alone[0]].call.name}) is to run alone, and {batch.active} are at work"
+
+
+_ENDINGS: dict[State, tuple[str | None, ...]] = {
+    State.DONE: (None, "finish"),
+    State.ABORTED: ("abort", "refusal"),
+    State.LIMIT_EXCEEDED: ("limit",),
+    State.FAILED: ("model", "hook"),
+    State.ABORTING: ("abort", "refusal", "hook"),
+}
+
+
+def _unexplained(s: Snapshot) -> str | None:
+    kind = s.ending.kind if s.ending is not None else None
+    may = _ENDINGS.get(s.state, ("limit",) if s.closing else (None,))
+    return None if kind in may else f"the run is {s.state} and says {kind} of why"
+
+
+# ---- one step
+
+
+def history_only_grows(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
+    """the history only grows"""
+    old, new = before.history, step.snapshot.history
+    if len(new) < len(old):
+        yield f"{len(old) - len(new)} messages are gone"
+    elif old.lineage is not new.lineage and any(a != b for a, b in zip(old, new, strict=False)):
+        yield "a message was changed"
+
+
+def new_messages_are_paired(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
+    """each call has its one result, in order"""
+    first = len(before.history) - bool(before.batch.slots)
+    open_end = bool(step.snapshot.batch.slots)
+    for fault in check_history(step.snapshot.history[first:], open_end=open_end):
+        yield f"{fault} (counted from message {first})"
+
+
+def results_are_those_given(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
+    """a call keeps the result that it was given, and it enters in the place of the call"""
+    after, slots = step.snapshot, before.batch.slots
+    entered = _entered(before, after) if slots and not after.batch.slots else None
+    for i, slot in enumerate(slots):
+        given = signal.result if isinstance(signal, CallSettled) and signal.slot == i else None
+        if given is None:
+            given = slot.result
+        if given is None:
+            continue
+        if entered is not None:
+            result = entered[i] if i < len(entered) else None
+        elif i < len(after.batch.slots):
+            result = after.batch.slots[i].result
+        else:
+            result = None
+        if result != given:
+            yield f"call {i} was given {_said(given)} and has {_said(result)}"
+
+
+def _said(message: Message | None) -> str:
+    return repr(message.text) if message is not None else "nothing"
+
+
+def _entered(before: Snapshot, after: Snapshot) -> list[Message]:
+    return list(after.history[len(before.history) :])
+
+
+def content_decides(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
+    """whether a reply holds calls decides, not its stop reason"""
+    if not isinstance(signal, ModelReplied) or before.state is not State.AWAITING_MODEL or before.closing:
+        return
+    calls, after = signal.message.tool_calls, step.snapshot
+    runs = after.state is State.EXECUTING_TOOLS
+    cut_off = signal.message.stop_reason == "length"
+    if runs != (bool(calls) and not cut_off):
+        yield f"{len(calls)} calls with stop reason {signal.message.stop_reason} lead to {after.state}"
+    elif calls and not after.turn_calls:
+        yield "the turn counts as one without calls"
+
+
+def nothing_starts_once_stopping(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
+    """nothing starts after an abort"""
+    after = step.snapshot
+    if isinstance(signal, AbortRequested) and after.state not in (State.ABORTING, State.ABORTED):
+        yield f"an abort led to {after.state}"
+    if before.state is State.ABORTING and after.state not in (State.ABORTING, State.ABORTED, State.FAILED):
+        yield f"a run that was aborting is {after.state}"
+    if after.state is State.ABORTING or after.state.final:
+        for effect in step.effects:
+            if effect.kind in ("StartCall", "CallModel", "AskHook"):
+                yield f"{effect.kind} {effect.id} was ordered"
+        for i, (old, new) in enumerate(zip(before.batch.slots, after.batch.slots, strict=False)):
+            if new.status != old.status and new.status != "settled":
+                yield f"call {i} went from {old.status} to {new.status}"
+
+
+def input_enters_once(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
+    """every queued input enters the history once, at a turn boundary, or is still queued"""
+    after = step.snapshot
+    said = [m for m in _entered(before, after) if type(m) is UserMessage]
+    steering, follow_ups = before.steering, before.follow_ups
+    if isinstance(signal, InputQueued):
+        if signal.queue == "steering":
+            steering = (*steering, signal.message)
+        else:
+            follow_ups = (*follow_ups, signal.message)
+    one, other = _left(said, steering, after.steering), _left(said, follow_ups, after.follow_ups)
+    if not ((one and after.follow_ups == follow_ups) or (other and after.steering == steering)):
+        yield (
+            f"{_texts(steering)} steering and {_texts(follow_ups)} following up became {_texts(said)} in the history, "
+            f"{_texts(after.steering)} and {_texts(after.follow_ups)} in the queues"
+        )
+    if said and not (before.state is State.BETWEEN_TURNS and after.state is State.AWAITING_MODEL):
+        yield f"input entered between {before.state} and {after.state}"
+
+
+def _left(said: list[UserMessage], queue: tuple[UserMessage, ...], left: tuple[UserMessage, ...]) -> bool:
+    return (*said, *left) == queue
+
+
+def _texts(messages: Iterable[UserMessage]) -> list[str]:
+    return [message.text for message in messages]
+
+
+_LIFE: dict[tuple[str, str], tuple[type[Any], ...]] = {
+    ("starting", "running"): (CallStarted,),
+    ("running", "running"): (CallStarted,),
+    ("starting", "held"): (CallHeld,),
+    ("held", "waiting"): (CallDecided,),
+    ("held", "starting"): (CallDecided,),
+    ("held", "settled"): (CallDecided,),
+    ("running", "returned"): (CallReturned,),
+    ("starting", "settled"): (CallSettled,),
+    ("running", "settled"): (CallSettled,),
+    ("returned", "settled"): (CallSettled,),
+}
+"""The life of a call: which signals take it from one status to another. What does not move needs none."""
+
+
+def calls_live_in_order(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
+    """a call moves only by its own signals; one that started is settled by its own end alone"""
+    after = step.snapshot
+    stopping = after.state is State.ABORTING or after.state.final
+    own = getattr(signal, "slot", None)
+    for i, old in enumerate(before.batch.slots):
+        new = after.batch.slots[i].status if after.batch.slots else "settled"
+        status = old.status
+        if new == status and own != i:
+            continue
+        if status == "waiting" and new == "starting":
+            continue  # its turn has come
+        if stopping and new == "settled" and status != "running" and own != i:
+            continue  # it had not started, or had its result: the end of the run settles it
+        if own != i:
+            yield f"call {i} went from {status} to {new} by the signal of {_whose(own)}"
+        elif type(signal) not in _LIFE.get((status, new), ()):
+            yield f"{signal.name} took call {i} from {status} to {new}"
+
+
+def _whose(slot: object) -> str:
+    return "nobody" if slot is None else f"call {slot}"
+
+
+def orders_fit(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
+    """what a run now waits for was ordered, once, under its own name"""
+    after = step.snapshot
+    turn, was = after.turn, before.batch.slots
+    expected: set[str] = set()
+    for i, slot in enumerate(after.batch.slots):
+        old = was[i].status if was else "waiting"
+        if slot.status == "starting" and old != "starting":
+            expected.add(f"StartCall t{turn}.c{i}")
+        if slot.status == "running" and after.state is State.ABORTING and before.state is not State.ABORTING:
+            expected.add(f"CancelCall t{turn}.c{i}")
+    if after.state is State.BETWEEN_TURNS and before.state is not State.BETWEEN_TURNS:
+        expected.add(f"AskHook t{turn}.judge")
+    if after.state is State.AWAITING_MODEL and (before.turn, before.attempt) != (turn, after.attempt):
+        expected.add(f"CallModel t{turn}.model")
+    if before.state is State.AWAITING_MODEL and after.state is State.ABORTING:
+        expected.add(f"CancelModel t{turn}.model")
+    ordered = [_order(effect) for effect in step.effects]
+    if len(ordered) != len(expected) or set(ordered) != expected:
+        yield f"ordered {', '.join(ordered) or 'nothing'}, where {', '.join(sorted(expected)) or 'nothing'} is to be done"
+
+
+def _order(effect: Effect) -> str:
+    return f"{effect.kind} {effect.id}"
+
+
+RULES: tuple[Rule, ...] = (
+    history_only_grows,
+    new_messages_are_paired,
+    results_are_those_given,
+    content_decides,
+    nothing_starts_once_stopping,
+    input_enters_once,
+    calls_live_in_order,
+    orders_fit,
+)
+
+
+def check_step(before: Snapshot, signal: Signal, step: Step, rules: Iterable[Rule] = RULES) -> list[str]:
+    """What is wrong with a step that ``signal`` led to; each fault begins with the rule that it breaks."""
+    return [
+        f"{(rule.__doc__ or rule.__name__).strip()}: {fault}" for rule in rules for fault in rule(before, signal, step)
+    ]
