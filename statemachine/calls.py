@@ -140,7 +140,7 @@ class LiveCall:
 
     def _deliver(self, progress: Any) -> None:
         host = self.host
-        if host.subscriptions and not self.abandoned and self.call is not None and host.calls.get(self.slot) is self:
+        if host.heard and not self.over and not self.abandoned and self.call is not None:
             host.emit(CallUpdated(host.snapshot.turn, self.slot, self.call, progress))
 
 
@@ -193,6 +193,7 @@ async def _carry_out(host: Host, live: LiveCall, slot: Slot) -> Signal | None:
         result = failed_result(call, error, config.result_limit)
     else:
         result = make_result(call, value, config.result_limit)
+    live.over = True
     if not live.cause:
         live.due = math.inf
     if config.after_call is None or live.abandoned:

@@ -1,4 +1,4 @@
-"""Results enter the history in declaration order, whatever the order of completion, and one failure costs nobody else."""
+"""Results enter the history in declaration order, in whatever order calls end, and one failure costs nobody else."""
 
 from __future__ import annotations
 
