@@ -66,7 +66,7 @@ def _read(text: str) -> tuple[dict[str, Any], bool]:
     decode = _decode or _strict_decoder()
     try:
         value = decode(text)
-    except (ValueError, RecursionError):
+    except Exception:
         return _patient(text), False
     if type(value) is dict:
         return value, True

@@ -85,6 +85,7 @@ class LiveCall:
             signal = CallSettled(number, failed_result(slot.call, error))
         finally:
             self.over = True
+            self.context = None  # it knows this call; a circle would wait for the garbage collector
         return None if self.abandoned else signal
 
     def cut_off(self) -> Signal | None:

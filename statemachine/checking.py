@@ -1,36 +1,36 @@
 """Explores everything that a run can do within a declared scope, and holds the invariants to each edge of it.
 
 :func:`explore` goes breadth first from the start: it answers each effect that was ordered with every answer that the
-driver could give, and lets people abort, speak and decide at any time. States that differ only in what the machine never
-looks at (texts, ids, closed turns that were checked) are merged, so the scope stays small. A broken rule raises
-:class:`CounterExample`, whose text is the shortest way there.
+driver could give, and lets people abort, speak and decide at any time. States that differ only in what the machine
+never looks at (texts, ids, the history of turns that were checked) are merged, so that the scope stays small. A broken
+rule raises :class:`CounterExample`, whose text is the shortest way there.
 
-"Proved" means: within the scope. A run of three turns, or a reply of four calls, is outside of ``Scope(calls=3, turns=2)``.
+What is shown is shown within the scope: a run of three turns, or a reply of four calls, is outside of
+``Scope(calls=3, turns=2)``.
 
->>> explore(Scope(calls=1, turns=1, inputs=0)).untaken == ()
-False
+>>> found = explore(Scope(calls=1, turns=1, inputs=0))
+>>> found.states < found.edges < 1_000
+True
 """
 
 from __future__ import annotations
 
-import itertools
 import time
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NoReturn, TypeAlias
 
 import attrs
 
-from edgewise.statemachine.errors import Failure, IllegalSignal
+from edgewise.statemachine.errors import IllegalSignal
 from edgewise.statemachine.invariants import RULES, Rule, check_history, check_snapshot, check_step
-from edgewise.statemachine.machine import Step, advance, outstanding, start
-from edgewise.statemachine.messages import AssistantMessage, Text, ToolCall, ToolResult, UserMessage, user_message
+from edgewise.statemachine.machine import Step, advance, outstanding
+from edgewise.statemachine.messages import AssistantMessage, Message
+from edgewise.statemachine.moves import Effects
 from edgewise.statemachine.signals import (
     AbortRequested,
     CallDecided,
-    CallHeld,
-    CallReturned,
     CallSettled,
     CallStarted,
     HookFailed,
@@ -40,54 +40,32 @@ from edgewise.statemachine.signals import (
     Signal,
     TurnJudged,
 )
-from edgewise.statemachine.snapshot import Policy, Slot, Snapshot, State
+from edgewise.statemachine.snapshot import Snapshot, State
 from edgewise.statemachine.table import ROWS, Row
-from edgewise.statemachine.verdicts import Continue, Finish, Limit
+from edgewise.statemachine.worlds import Scope, beginnings, late, possible
 
-__all__ = ["CounterExample", "Exploration", "Scope", "check_history", "check_snapshot", "check_step", "explore"]
+__all__ = [
+    "CounterExample",
+    "Exploration",
+    "Scope",
+    "check_history",
+    "check_snapshot",
+    "check_step",
+    "explore",
+]
 
 Advance: TypeAlias = Callable[[Snapshot, Signal], Step]
 
-PLAIN, ALONE = "tool", "alone"
-"""The tools of the explored world; calls of the second run alone."""
-
-
-@attrs.frozen
-class Scope:
-    """What may happen in the explored runs."""
-
-    calls: int = 2
-    """How many calls a reply may hold."""
-    turns: int = 2
-    """How many turns a run may have; a closing word comes on top."""
-    inputs: int = 1
-    """How often somebody may say something while the run is at work."""
-    held: bool = True
-    """Calls may be held for a person, who approves or refuses."""
-    stops: bool = True
-    """A refusal may end the run."""
-    returns: bool = True
-    """An after_call hook looks at results."""
-    exclusive: bool = True
-    """Calls may be to a tool that runs alone."""
-    aborts: bool = True
-    model_failures: bool = True
-    hook_failures: bool = True
-    limits: bool = True
-    restarts: bool = True
-    """The process may die and the run be taken up; a call that ran then starts once more."""
-    interrupted: bool = True
-    """A run may begin with the unanswered calls of its history."""
-    policy: Policy = Policy(max_parallel=2, exclusive=frozenset({ALONE}), model_attempts=2)
+DEFAULT_SCOPE = Scope()
 
 
 class CounterExample(AssertionError):
-    """A rule is broken; the text tells the shortest way there, signal by signal."""
+    """A rule is broken. The text says which, and tells the shortest way there, signal by signal."""
 
     def __init__(self, faults: Sequence[str], story: Sequence[str]) -> None:
         self.faults = tuple(faults)
         self.story = tuple(story)
-        super().__init__("\n".join([*self.faults, "", "the shortest way there:", *self.story]))
+        super().__init__("\n".join([*self.faults, "the shortest way there:", *self.story]))
 
 
 @attrs.frozen
@@ -97,7 +75,7 @@ class Exploration:
     states: int
     edges: int
     depth: int
-    """How many signals the longest of the shortest ways to a state has."""
+    """How many signals it takes to the state that is farthest from the start."""
     seconds: float
     taken: Mapping[Row, int] = attrs.field(repr=False)
     """How many edges each row gave; rows never taken are missing."""
@@ -113,58 +91,227 @@ class Exploration:
         return f"{self.states:,} states, {self.edges:,} edges, depth {self.depth}, {self.seconds:.1f} s"
 
 
-# ---- what can happen
+def explore(scope: Scope = DEFAULT_SCOPE, advance: Advance = advance, rules: Sequence[Rule] = RULES) -> Exploration:
+    """Explore what ``advance`` makes of every run within ``scope``.
+
+    At each edge the step, and at each state the snapshot, must keep the rules. On the whole graph: a final state can be
+    reached from every live one without an abort and without a fault; and whoever goes round in circles has asked the
+    should-continue hook on the way, or was spoken to.
+
+    Raises CounterExample when that is not so.
+    """
+    return _Explorer(scope, advance, rules).run()
 
 
-def _results() -> tuple[list[ToolResult], list[ToolResult]]:
-    ok = [ToolResult("", "", (Text(f"result {i}"),)) for i in range(16)]
-    return ok, [attrs.evolve(result, is_error=True) for result in ok]
+_INPUT, _JUDGED, _TROUBLE, _AGAIN = 1, 2, 4, 8
+"""What is special about an edge: somebody spoke; the hook was asked; an abort or a fault; a process was restarted."""
 
 
-def _replies(scope: Scope) -> Iterator[ModelReplied]:
-    yield ModelReplied(AssistantMessage((Text("answer"),)))
-    names = (PLAIN, ALONE) if scope.exclusive else (PLAIN,)
-    for count in range(1, scope.calls + 1):
-        for wanted in itertools.product(names, repeat=count):
-            # Their ids are all the same, and empty: the machine may not need them.
-            content = tuple([ToolCall("", name) for name in wanted])
-            yield ModelReplied(AssistantMessage(content, "tool_use" if count > 1 else "stop"))
-    yield ModelReplied(AssistantMessage((ToolCall("", PLAIN),) * scope.calls, "length"))
+class _Explorer:
+    def __init__(self, scope: Scope, advance: Advance, rules: Sequence[Rule]) -> None:
+        self.scope, self.advance, self.rules = scope, advance, rules
+        self.beginnings = list(beginnings(scope))
+        self.numbers: dict[object, int] = {}
+        self.parents = array("l")
+        self.signals: list[Signal | None] = []
+        self.depths = array("l")
+        self.final: list[bool] = []
+        self.sources, self.targets, self.marks = array("l"), array("l"), bytearray()
+        self.taken: Counter[Row] = Counter()
+        self.finals: Counter[State] = Counter()
+        self.todo: deque[tuple[int, Snapshot, int]] = deque()
+
+    def run(self) -> Exploration:
+        began = time.perf_counter()
+        for n, (snapshot, effects) in enumerate(self.beginnings):
+            self._found(snapshot, 0, -1 - n, None)
+            if effects != outstanding(snapshot):
+                self._broken(["what a run waits for is not what was ordered when it began"], -1 - n)
+        todo = self.todo
+        while todo:
+            self._expand(*todo.popleft())
+        self._ends()
+        self._goes_round_only_when_told()
+        return Exploration(
+            len(self.final), len(self.sources), max(self.depths), time.perf_counter() - began, self.taken, self.finals
+        )
+
+    def _expand(self, number: int, s: Snapshot, told: int) -> None:
+        for signal in late(s):
+            try:
+                self.advance(s, signal)
+            except IllegalSignal:
+                continue
+            self._broken([f"{describe(signal)} comes too late in {s.state}, and is taken"], number, signal)
+        for signal in possible(s, self.scope, told):
+            try:
+                step = self.advance(s, signal)
+            except IllegalSignal as error:
+                self._broken([f"it may well happen, and is refused: {error}"], number, signal)
+            if faults := check_step(s, signal, step, self.rules):
+                self._broken(faults, number, signal)
+            after = step.snapshot
+            if after.turn > self.scope.turns and not after.closing and not after.state.final:
+                continue  # outside of the scope
+            self.taken[step.row] += 1
+            self.sources.append(number)
+            self.targets.append(self._found(after, told + isinstance(signal, InputQueued), number, signal))
+            self.marks.append(_mark(s, signal))
+
+    def _found(self, s: Snapshot, told: int, parent: int, signal: Signal | None) -> int:
+        """The number of a state, which may be new."""
+        key = _key(s, told)
+        number = self.numbers.setdefault(key, len(self.final))
+        if number == len(self.final):
+            self.parents.append(parent)
+            self.signals.append(signal)
+            self.depths.append(self.depths[parent] + 1 if parent >= 0 else 0)
+            self.final.append(s.state.final)
+            if s.state.final:
+                self.finals[s.state] += 1
+            if faults := check_snapshot(s):
+                self._broken(faults, number)
+            self.todo.append((number, s, told))
+        return number
+
+    # ---- the graph as a whole
+
+    def _ends(self) -> None:
+        """From every live state a final one can be reached, without an abort or a fault."""
+        before: list[list[int]] = [[] for _ in self.final]
+        for source, target, mark in zip(self.sources, self.targets, self.marks, strict=True):
+            if not mark & _TROUBLE:
+                before[target].append(source)
+        good = [n for n, final in enumerate(self.final) if final]
+        seen = bytearray(len(self.final))
+        for n in good:
+            seen[n] = True
+        while good:
+            for n in before[good.pop()]:
+                if not seen[n]:
+                    seen[n] = True
+                    good.append(n)
+        if (stuck := seen.find(0)) >= 0:
+            self._broken(["it ends: no way leads on from here to a final state"], stuck)
+
+    def _goes_round_only_when_told(self) -> None:
+        """Without the hook's verdicts, people's words and restarts the graph has no cycle."""
+        after: list[list[int]] = [[] for _ in self.final]
+        into = array("l", bytes(self.depths.itemsize * len(self.final)))
+        for source, target, mark in zip(self.sources, self.targets, self.marks, strict=True):
+            if not mark & (_INPUT | _JUDGED | _AGAIN):
+                after[source].append(target)
+                into[target] += 1
+        free = [n for n, count in enumerate(into) if not count]
+        left = len(self.final)
+        while free:
+            left -= 1
+            for n in after[free.pop()]:
+                into[n] -= 1
+                if not into[n]:
+                    free.append(n)
+        if left:
+            first = next(n for n, count in enumerate(into) if count)
+            self._broken(["it ends: from here a run can go round for ever, and no hook is asked"], first)
+
+    # ---- counterexamples
+
+    def _broken(self, faults: Sequence[str], number: int, signal: Signal | None = None) -> NoReturn:
+        raise CounterExample(faults, list(self._story(number, signal)))
+
+    def _story(self, number: int, last: Signal | None) -> Iterator[str]:
+        signals = [] if last is None else [last]
+        while number >= 0:
+            signal = self.signals[number]
+            if signal is not None:
+                signals.insert(0, signal)
+            number = self.parents[number]
+        snapshot, effects = self.beginnings[-1 - number]
+        yield f"   start: {_now(snapshot, effects)}"
+        for n, signal in enumerate(signals, 1):
+            try:
+                step = self.advance(snapshot, signal)
+            except IllegalSignal:
+                yield f"{n:2}. {describe(signal)}: refused"
+                break
+            snapshot = step.snapshot
+            yield f"{n:2}. {describe(signal)}: {_now(snapshot, step.effects)}"
+        yield "the history then:"
+        for n, message in enumerate(snapshot.history):
+            yield f"{n:2}. {_told(message)}"
 
 
-_PARTIAL = AssistantMessage((Text("half an ans"), ToolCall("", PLAIN, '{"pa')), "error")
-_CUT_SHORT = (
-    ModelFailed(Failure("aborted", "the request was cancelled")),
-    ModelFailed(Failure("aborted", "the request was cancelled"), attrs.evolve(_PARTIAL, stop_reason="aborted")),
-    ModelReplied(AssistantMessage((ToolCall("", PLAIN),))),
-    ModelReplied(AssistantMessage((Text("answer"),))),
-)
-_FAILURES = (
-    ModelFailed(Failure("auth", "no such key")),
-    ModelFailed(Failure("network", "broke off", retryable=True), _PARTIAL, delay=1.0),
-    ModelFailed(Failure("context_overflow", "too long"), can_compact=True),
-)
-_ABORT = AbortRequested("enough")
+def _mark(s: Snapshot, signal: Signal) -> int:
+    if isinstance(signal, InputQueued):
+        return _INPUT
+    if isinstance(signal, TurnJudged):
+        return _JUDGED
+    if isinstance(signal, (AbortRequested, HookFailed)):
+        return _TROUBLE
+    if isinstance(signal, CallStarted) and s.batch.slots[signal.slot].status == "running":
+        return _AGAIN | _TROUBLE
+    return 0
 
 
-@attrs.frozen
-class _World:
-    """The signals of a scope, made once."""
+_CODES = {"waiting": "w", "starting": "s", "held": "h", "running": "r", "returned": "b", "settled": "d"}
 
-    scope: Scope
-    replies: tuple[ModelReplied, ...] = attrs.field(init=False)
-    verdicts: tuple[TurnJudged, ...] = attrs.field(init=False)
-    settled: tuple[tuple[CallSettled, ...], ...] = attrs.field(init=False)
 
-    @replies.default
-    def _all_replies(self) -> tuple[ModelReplied, ...]:
-        return tuple(_replies(self.scope))
+def _key(s: Snapshot, told: int) -> object:
+    """What the machine can tell apart. It looks at no text and no id, and never back at a closed turn."""
+    state = s.state
+    ending = s.ending.kind if s.ending is not None else ""
+    queues = (told, len(s.steering), len(s.follow_ups))
+    if state.final:
+        return state, queues, ending
+    exclusive = s.policy.exclusive
+    calls = ""
+    for slot in s.batch.slots:
+        code = _CODES[slot.status]
+        calls += code.upper() if slot.approved and code in "ws" else code
+        if slot.call.name in exclusive:
+            calls += "!"
+    turn = 0 if state is State.ABORTING else s.turn
+    return state, turn, s.attempt, s.closing, s.compacted, s.turn_calls > 0, queues, ending, calls
 
-    @verdicts.default
-    def _all_verdicts(self) -> tuple[TurnJudged, ...]:
-        limits = (Limit("enough turns"), Limit("enough turns", wrap_up=True)) if self.scope.limits else ()
-        return tuple(TurnJudged(verdict) for verdict in (Continue(), Finish("good enough"), *limits))
 
-    @settled.default
-    def _all_results(self) -> tuple[tuple[CallSettled, ...], ...]:
-        return ()
+# ---- in words
+
+
+def describe(signal: Signal) -> str:
+    """A signal in a few words."""
+    name = signal.name
+    if isinstance(signal, ModelReplied):
+        return f"{name} ({_words(signal.message)}; {signal.message.stop_reason})"
+    if isinstance(signal, ModelFailed):
+        return f"{name} ({signal.failure.kind}{', retryable' if signal.failure.retryable else ''})"
+    if isinstance(signal, TurnJudged):
+        word = ", one closing word" if getattr(signal.verdict, "wrap_up", False) else ""
+        return f"{name} ({signal.verdict.kind}{word})"
+    if isinstance(signal, CallDecided):
+        return f"{name} (call {signal.slot}, {'approved' if signal.approved else 'refused'})"
+    if isinstance(signal, CallSettled):
+        return f"{name} (call {signal.slot}, {signal.result.text!r}{', stop' if signal.stop is not None else ''})"
+    if isinstance(signal, InputQueued):
+        return f"{name} ({signal.queue}, {signal.message.text!r})"
+    if isinstance(signal, HookFailed):
+        return f"{name} ({signal.hook})"
+    if isinstance(signal, AbortRequested):
+        return name
+    return f"{name} (call {signal.slot})"
+
+
+def _words(message: AssistantMessage) -> str:
+    calls = [call.name for call in message.tool_calls]
+    return f"calls {', '.join(calls)}" if calls else "no calls"
+
+
+def _now(s: Snapshot, effects: Effects) -> str:
+    orders = ", ".join(f"{effect.kind} {effect.id}" for effect in effects)
+    return f"{s.state}{f'; {orders}' if orders else ''}"
+
+
+def _told(message: Message) -> str:
+    text = repr(message.text) if message.text else ""
+    if isinstance(message, AssistantMessage):
+        return f"assistant {text or ''} {_words(message)}".replace("  ", " ")
+    return f"{message.role} {text}"

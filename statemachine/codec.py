@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
+
+import attrs
 
 from edgewise.statemachine.history import History
 from edgewise.statemachine.messages import AssistantContent, Message, ToolCall, Usage, UserContent
 from edgewise.statemachine.records import Happening, Record
 from edgewise.statemachine.signals import Effect, Signal
-from edgewise.statemachine.snapshot import Batch, Ending, Policy, Slot, Snapshot
+from edgewise.statemachine.snapshot import Batch, Ending, Policy, Slot, Snapshot, State
 from edgewise.statemachine.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -47,7 +50,6 @@ def _converter() -> Converter:
     import cattrs
     import cattrs.preconf.json
     from cattrs.gen import make_dict_unstructure_fn
-    from cattrs.strategies import configure_tagged_union
 
     converter = cattrs.preconf.json.make_converter(omit_if_default=True, forbid_extra_keys=False)
     # A default of today may be another one tomorrow; what a run was governed by is written out.
@@ -55,12 +57,68 @@ def _converter() -> Converter:
         Policy, make_dict_unstructure_fn(Policy, converter, _cattrs_omit_if_default=False)
     )
     converter.register_unstructure_hook_func(lambda cls: cls == frozenset[str], sorted)
+    _be_strict(converter)
     for union in _UNIONS:
-        configure_tagged_union(union, converter, tag_name="type")
+        _tag(union, converter)
     many: Any = tuple[Message, ...]
     converter.register_structure_hook(History, lambda data, _: History(converter.structure(data, many)))
     converter.register_unstructure_hook(History, lambda h: converter.unstructure(tuple(h), unstructure_as=many))
     return converter
+
+
+_JSON_NAMES = {
+    str: "a string",
+    bool: "a boolean",
+    int: "a whole number",
+    float: "a number",
+    list: "an array",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+def _expected(kind: Any, data: Any) -> Any:
+    if type(data) is kind or (kind is float and type(data) is int):
+        return kind(data)
+    raise ValueError(f"expected {_JSON_NAMES[kind]}, not {_JSON_NAMES.get(type(data), data)}")
+
+
+def _be_strict(converter: Converter) -> None:
+    """A journal is not guessed at: left alone, cattrs reads "false" as True, null as "None" and [] as an object."""
+
+    def many(kind: Any) -> Callable[[Any, Any], Any]:
+        make, items = get_origin(kind), cast("Any", list)[get_args(kind)[0]]
+        return lambda data, _: make(converter.structure(_expected(list, data), items))
+
+    def fields(cls: Any) -> Callable[[Any, Any], Any]:
+        build = converter.gen_structure_attrs_fromdict(cls)
+        return lambda data, _: build(_expected(dict, data), cls)
+
+    for scalar in (str, bool, int, float):
+        converter.register_structure_hook(scalar, lambda data, _, scalar=scalar: _expected(scalar, data))
+    converter.register_structure_hook(State, lambda data, _: State(data))
+    converter.register_structure_hook_factory(lambda kind: cast("Any", get_origin(kind)) in (tuple, frozenset), many)
+    converter.register_structure_hook_factory(attrs.has, fields)
+
+
+def _tag(union: Any, converter: Converter) -> None:
+    from cattrs.strategies import configure_tagged_union
+
+    configure_tagged_union(union, converter, tag_name="type")
+    build = converter.get_structure_hook(union)
+    names = [cls.__name__ for cls in _members(union)]
+
+    def by_tag(data: Any, _: Any) -> Any:
+        tag = _expected(dict, data).get("type")
+        if tag not in names:
+            raise ValueError(f"its type is {tag!r}; expected {', '.join(names)}")
+        return build(data, union)
+
+    converter.register_structure_hook(union, by_tag)
+
+
+def _in_words(error: BaseException, kind: type | None) -> str:
+    return f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
 
 
 def to_data(value: Any) -> dict[str, Any]:
@@ -83,15 +141,17 @@ def from_data(data: Any) -> Any:
 
     if not isinstance(data, dict):
         raise ValueError(f"expected an object with 'v' and 'type', not {type(data).__name__}")
-    if data.get("v") != FORMAT_VERSION:
+    if type(data.get("v")) is not int or data["v"] != FORMAT_VERSION:
         raise ValueError(f"format version {data.get('v')!r}: this Edgewise reads {FORMAT_VERSION}")
-    cls = _types().get(data.get("type", ""))
+    name = data.get("type")
+    cls = _types().get(name) if isinstance(name, str) else None
     if cls is None:
         raise ValueError(f"unknown type {data.get('type')!r}; known are {', '.join(sorted(_types()))}")
     try:
         return _converter().structure(data, cls)
     except (cattrs.BaseValidationError, cattrs.StructureHandlerNotFoundError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"not a valid {cls.__name__}: {'; '.join(cattrs.transform_error(error))}") from error
+        faults = cattrs.transform_error(error, format_exception=_in_words)
+        raise ValueError(f"not a valid {cls.__name__}: {'; '.join(faults)}") from error
 
 
 def to_json(value: Any) -> str:
@@ -101,4 +161,8 @@ def to_json(value: Any) -> str:
 
 def from_json(text: str | bytes) -> Any:
     """The value that :func:`to_json` wrote. Raises ValueError that says what is wrong and where."""
-    return from_data(json.loads(text))
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise ValueError("not read: it is nested too deeply") from None
+    return from_data(data)

@@ -135,18 +135,19 @@ def stops(s: Snapshot, signal: CallSettled) -> bool:
 
 def all_settled(s: Snapshot, signal: CallSettled) -> bool:
     """all settled"""
-    return _can_settle(s, signal.slot) and s.batch.open == 1
+    return signal.stop is None and s.batch.open == 1 and _can_settle(s, signal.slot)
 
 
 def only_held_left(s: Snapshot, signal: CallSettled) -> bool:
     """only held calls are left"""
     batch = s.batch
-    return batch.held > 0 and _can_settle(s, signal.slot) and batch.active + batch.waiting == 1
+    return signal.stop is None and batch.held > 0 and batch.active + batch.waiting == 1 and _can_settle(s, signal.slot)
 
 
 def others_open(s: Snapshot, signal: CallSettled) -> bool:
     """others are at work"""
-    return _can_settle(s, signal.slot) and s.batch.active + s.batch.waiting > 1
+    batch = s.batch
+    return signal.stop is None and batch.active + batch.waiting > 1 and _can_settle(s, signal.slot)
 
 
 # ---- stopping

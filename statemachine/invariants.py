@@ -1,12 +1,12 @@
 """What must hold of every run, as functions that say in words what is wrong.
 
-:func:`check_history` looks at messages alone, :func:`check_snapshot` at a run at rest, :func:`check_step` at one step of
-it. All give a list of faults, empty when there are none. The checker (:mod:`edgewise.statemachine.checking`) asks them
-at each edge of an explored machine; a test can ask them of any run.
+:func:`check_history` looks at messages alone, :func:`check_snapshot` at a run at rest, :func:`check_step` at one step
+of it. All give a list of faults, empty when there are none. The checker (:mod:`edgewise.statemachine.checking`) asks
+them at each edge of an explored machine; a test can ask them of any run.
 
 The eight invariants, and the rules that hold them:
 
-1. *paired*, 2. *ordered*: ``check_history``, ``results_are_those_given``
+1. *paired*, 2. *ordered*: ``check_history``, ``new_messages_are_paired``, ``results_are_those_given``
 3. *content decides*: ``content_decides``
 4. *nothing starts after abort*: ``nothing_starts_once_stopping``
 5. *stated once*: ``input_enters_once``
@@ -168,6 +168,12 @@ def history_only_grows(before: Snapshot, signal: Signal, step: Step) -> Iterator
         yield "a message was changed"
 
 
+def replies_are_kept(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
+    """a whole reply enters the history as it came"""
+    if isinstance(signal, ModelReplied) and signal.message not in _entered(before, step.snapshot)[:1]:
+        yield f"the reply is missing: {signal.message}"
+
+
 def new_messages_are_paired(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
     """each call has its one result, in order"""
     first = len(before.history) - bool(before.batch.slots)
@@ -319,7 +325,8 @@ def orders_fit(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
         expected.add(f"CancelModel t{turn}.model")
     ordered = [_order(effect) for effect in step.effects]
     if len(ordered) != len(expected) or set(ordered) != expected:
-        yield f"ordered {', '.join(ordered) or 'nothing'}, where {', '.join(sorted(expected)) or 'nothing'} is to be done"
+        due = ", ".join(sorted(expected)) or "nothing"
+        yield f"ordered {', '.join(ordered) or 'nothing'}, where {due} is to be done"
 
 
 def _order(effect: Effect) -> str:
@@ -328,6 +335,7 @@ def _order(effect: Effect) -> str:
 
 RULES: tuple[Rule, ...] = (
     history_only_grows,
+    replies_are_kept,
     new_messages_are_paired,
     results_are_those_given,
     content_decides,

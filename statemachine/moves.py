@@ -29,7 +29,7 @@ from edgewise.statemachine.signals import (
     StartCall,
     TurnJudged,
 )
-from edgewise.statemachine.snapshot import NO_BATCH, Batch, Ending, Policy, QueueMode, Slot, Snapshot, State, moved
+from edgewise.statemachine.snapshot import ACTIVE, NO_BATCH, Batch, Ending, Policy, QueueMode, Slot, Snapshot, State, moved
 from edgewise.statemachine.verdicts import Finish, Limit
 
 Effects: TypeAlias = tuple[Effect, ...]
@@ -91,6 +91,8 @@ def launch(s: Snapshot, batch: Batch, policy: Policy) -> tuple[Batch, Effects]:
     if not batch.waiting or free <= 0:
         return batch, ()
     exclusive = policy.exclusive
+    if exclusive and batch.active and any(x.status in ACTIVE and x.call.name in exclusive for x in batch.slots):
+        return batch, ()
     effects: list[Effect] = []
     slots = list(batch.slots)
     active = batch.active
@@ -108,8 +110,6 @@ def launch(s: Snapshot, batch: Batch, policy: Policy) -> tuple[Batch, Effects]:
             free -= 1
             if alone or not free or not waiting:
                 break
-        elif status in ("starting", "running", "returned") and slot.call.name in exclusive:
-            break
     return Batch(tuple(slots), waiting, active, batch.held), tuple(effects)
 
 

@@ -7,8 +7,10 @@ same snapshots and effects.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 import attrs
 
@@ -132,18 +134,46 @@ def replay(records: Iterable[Record]) -> Snapshot:
 
 
 class MemoryJournal:
-    """A journal that lasts as long as the process."""
+    """A journal that lasts as long as the process. It keeps columns, not records: less for the memory to hold."""
 
-    __slots__ = ("_records",)
+    __slots__ = ("_at", "_runs", "_what")
 
     def __init__(self) -> None:
-        self._records: list[Record] = []
+        self._what: list[Happening] = []
+        self._at = array("d")
+        self._runs: list[tuple[int, str]] = []
+        """Where each run begins: the sequence number of its first record, and its name."""
 
     def append(self, record: Record) -> None:
-        self._records.append(record)
+        runs = self._runs
+        if not runs or runs[-1][1] != record.run:
+            runs.append((record.seq, record.run))
+        self._at.append(record.at)
+        self._what.append(record.what)
 
     def records(self) -> Sequence[Record]:
-        return self._records
+        return _Records(self._what, self._at, self._runs)
 
     def close(self) -> None:
         pass
+
+
+class _Records(Sequence[Record]):
+    """The records of a memory journal, each made when it is looked at."""
+
+    def __init__(self, what: list[Happening], at: array[float], runs: list[tuple[int, str]]) -> None:
+        self._what, self._at, self._runs = what, at, runs
+
+    def __len__(self) -> int:
+        return len(self._what)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | Sequence[Record]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        run = self._runs[bisect_right(self._runs, number + 1, key=lambda run: run[0]) - 1][1]
+        return Record(number + 1, run, self._at[number], self._what[number])

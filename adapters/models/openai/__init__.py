@@ -1,0 +1,5 @@
+"""OpenAI's Chat Completions wire, and every server that speaks it."""
+
+from edgewise.adapters.models.openai.model import OpenAIModel
+
+__all__ = ["OpenAIModel"]
