@@ -8,12 +8,13 @@ from __future__ import annotations
 import difflib
 import json
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import trio
 
 from edgewise.statemachine.arguments import read_arguments
-from edgewise.statemachine.errors import InvalidArguments, MisuseError
+from edgewise.statemachine.errors import InvalidArguments
 from edgewise.statemachine.events import CallBegan, CallUpdated
 from edgewise.statemachine.hooks import ProposedCall, call_hook
 from edgewise.statemachine.host import Host
@@ -38,71 +39,178 @@ ALONE = "This call needs a person's approval, and this run has nobody to ask{why
 
 
 class LiveCall:
-    """A call under way in this process."""
+    """A call under way in this process: first prepared, then, once its start is on record, run."""
 
     __slots__ = (
+        "_arguments",
+        "_attempt",
+        "_context",
+        "_effect_id",
+        "_over",
+        "_rewritten",
+        "_thread_scope",
+        "_tool",
         "abandoned",
-        "approved",
         "call",
         "cause",
-        "context",
         "due",
         "host",
         "limit",
-        "over",
         "scope",
         "slot",
-        "thread_scope",
     )
 
-    def __init__(self, host: Host, effect: StartCall, scope: trio.CancelScope) -> None:
+    _tool: Tool
+    _arguments: dict[str, Any]
+
+    def __init__(self, host: Host, effect: StartCall, slot: Slot) -> None:
         self.host = host
         self.slot = effect.slot
-        self.approved = effect.approved
-        self.scope = scope
-        self.call: ToolCall | None = None
-        self.thread_scope: trio.CancelScope | None = None
-        self.context: CallContext | None = None
+        self._effect_id = effect.id
+        self.call = slot.call
+        self.scope: trio.CancelScope | None = None
         self.cause: Literal["", "abort", "timeout"] = ""
         self.limit = math.inf
         self.due = math.inf
         """When the watch should look at it next: at its time limit, then at the end of its grace period."""
         self.abandoned = False
-        self.over = False
+        self._attempt = slot.attempts + 1
+        self._rewritten: str | None = None
+        self._thread_scope: trio.CancelScope | None = None
+        self._context: CallContext | None = None
+        self._over = False
 
-    async def go(self) -> Signal | None:
-        """Carry the call out and give the signal that tells how it went; None when it went nowhere."""
-        host, number = self.host, self.slot
-        slots = host.snapshot.batch.slots
-        if number >= len(slots) or slots[number].status == "settled":
-            return None  # an abort settled it before its task began
-        slot = slots[number]
-        self.call = slot.call
+    # ---- before it starts
+
+    def prepare(self, slot: Slot) -> CallSettled | None:
+        """Find the tool and read its arguments. Gives the call's end when it goes no further than that."""
+        call, number, host = self.call, self.slot, self.host
+        tool = host.tools.get(call.name)
+        if slot.status == "returned" and slot.result is not None:
+            return CallSettled(number, slot.result)
+        if slot.status == "running":  # in another process, which died
+            stopping = host.snapshot.state is State.ABORTING
+            if tool is None or tool.replay != "safe" or stopping:
+                return CallSettled(number, error_result(call, INTERRUPTED))
+        if tool is None:
+            return CallSettled(number, _unknown_tool(host, call))
+        self._tool = tool
+        return self._read(slot.arguments)
+
+    def _read(self, rewritten: str | None) -> CallSettled | None:
+        call = self.call if rewritten is None else ToolCall(self.call.id, self.call.name, rewritten)
         try:
-            signal = await _carry_out(host, self, slot)
+            self._arguments = self._tool.check(read_arguments(call))
+        except InvalidArguments as error:
+            return CallSettled(self.slot, _bad_arguments(self.call, error))
         except Exception as error:
-            # Only what the steps around the tool did not expect comes here; it must not cost the call its result.
-            signal = CallSettled(number, failed_result(slot.call, error))
+            return CallSettled(self.slot, failed_result(self.call, error))
+        return None
+
+    def proposed(self) -> ProposedCall:
+        """The call as hooks see it."""
+        return ProposedCall(self.host.run_id, self.host.snapshot.turn, self.slot, self.call, self._arguments)
+
+    def rewrite(self, arguments: Mapping[str, Any]) -> CallSettled | None:
+        """Put a hook's arguments in place of the model's; they are validated again. Raises TypeError or ValueError."""
+        self._rewritten = json.dumps(dict(arguments))
+        return self._read(self._rewritten)
+
+    def intent(self) -> CallStarted:
+        """What is proposed to the machine, and written down, before the tool runs."""
+        return CallStarted(self.slot, self._attempt, self._rewritten)
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing to its intent but its slot, so that it can share a record with others."""
+        return self._attempt == 1 and self._rewritten is None
+
+    def answer(self, taken: bool) -> None:
+        """The intent was taken, so the call may run; or it was refused, since an abort was faster."""
+        if taken:
+            self.host.run_call(self)
+
+    # ---- from its start on
+
+    def limit_to(self, seconds: float | None) -> None:
+        """Let it run so long from now on; the watch sees to it."""
+        if seconds is not None:
+            self.limit = seconds
+            self.due = trio.current_time() + seconds
+            self.host.look_at(self.due)
+
+    @property
+    def has_own_limit(self) -> bool:
+        """Whether its time limit is its tool's, not the agent's."""
+        return self._tool.timeout is not None
+
+    async def go(self, scope: trio.CancelScope) -> Signal | None:
+        """Run it and give the signal that tells how it went; None when that is told already."""
+        self.scope = scope
+        if self.cause:  # the abort came between the record and this task
+            return CallSettled(self.slot, self._cut_short())
+        try:
+            result = await self._run()
+        except (Exception, SystemExit) as error:  # a tool that calls sys.exit() has failed; it must not end the program
+            result = self._cut_short() if self.cause else failed_result(self.call, error, self.host.config.result_limit)
         finally:
-            self.over = True
-            self.context = None  # it knows this call; a circle would wait for the garbage collector
-        return None if self.abandoned else signal
+            self._over = True
+            self._context = None  # it knows this call; a circle would wait for the garbage collector
+        if not self.cause:
+            self.due = math.inf
+        if self.abandoned:
+            return None
+        if self.host.config.after_call is None:
+            return CallSettled(self.slot, result)
+        return await self._look_after(result)
+
+    async def _run(self) -> ToolResult:
+        host, tool, call = self.host, self._tool, self.call
+        turn = host.snapshot.turn
+        context = self._context = CallContext(call, host.run_id, self._effect_id, self._attempt, self._show)
+        if self.due == math.inf:
+            self.limit_to(tool.timeout if tool.timeout is not None else host.config.tool_timeout)
+        if host.heard:
+            host.emit(CallBegan(turn, self.slot, call))
+        if not tool.blocking:
+            value = await tool.run(self._arguments, context)
+            return make_result(call, value, host.config.result_limit)
+        # A cancel asks a worker thread to stop; only giving it up leaves it behind.
+        with trio.CancelScope(shield=True) as self._thread_scope:
+            value = await trio.to_thread.run_sync(tool.run, self._arguments, context, abandon_on_cancel=True)
+            return make_result(call, value, host.config.result_limit)
+        return self._cut_short()
+
+    async def _look_after(self, result: ToolResult) -> Signal:
+        """The result goes on record, then the after_call hook sees it and may put another in its place."""
+        host, number = self.host, self.slot
+        if not await host.propose(CallReturned(number, result)):
+            return CallSettled(number, result)
+        assert host.config.after_call is not None
+        try:
+            other = await call_hook(host.config.after_call, self.proposed(), result)
+        except Exception as error:
+            return HookFailed("after_call", f"{type(error).__name__}: {error}")
+        if other is None:
+            return CallSettled(number, result)
+        return CallSettled(number, make_result(self.call, other, host.config.result_limit))
 
     def cut_off(self) -> Signal | None:
         """What it means that the call was cancelled: its result, unless it was given up already."""
-        return None if self.abandoned or self.call is None else CallSettled(self.slot, self.interrupted_result())
+        return None if self.abandoned else CallSettled(self.slot, self._cut_short())
 
     def cancel(self, cause: Literal["abort", "timeout"], due: float) -> None:
         """Ask it to stop; the watch looks whether it has when the clock shows ``due``."""
         self.cause = self.cause or cause
         self.due = due
-        if self.context is not None:
-            self.context.cancel()
-        self.scope.cancel()
+        if self._context is not None:
+            self._context.cancel()
+        if self.scope is not None:
+            self.scope.cancel()
 
     def overdue(self, now: float, grace: float) -> CallSettled | None:
         """Cancel it at its time limit; give it up, with a result, when it ignored that for its grace period."""
-        if now < self.due or self.abandoned or self.call is None:
+        if now < self.due or self.abandoned:
             return None
         if not self.cause:
             self.cancel("timeout", now + grace)
@@ -116,11 +224,10 @@ class LiveCall:
         """Wait for it no longer; what it gives later is dropped."""
         self.abandoned = True
         self.due = math.inf
-        if self.thread_scope is not None:
-            self.thread_scope.cancel()
+        if self._thread_scope is not None:
+            self._thread_scope.cancel()
 
-    def interrupted_result(self) -> ToolResult:
-        assert self.call is not None
+    def _cut_short(self) -> ToolResult:
         if self.cause == "timeout":
             text = (
                 f"Timed out: the call took longer than its limit of {self.limit:g} s and was cancelled. "
@@ -129,7 +236,7 @@ class LiveCall:
             return error_result(self.call, text)
         return error_result(self.call, ABORTED)
 
-    def show(self, progress: Any) -> None:
+    def _show(self, progress: Any) -> None:
         """Pass a progress report on to the subscribers, from whatever thread; late ones are dropped."""
         if trio.lowlevel.in_trio_task():
             self._deliver(progress)
@@ -141,71 +248,8 @@ class LiveCall:
 
     def _deliver(self, progress: Any) -> None:
         host = self.host
-        if host.heard and not self.over and not self.abandoned and self.call is not None:
+        if host.heard and not self._over and not self.abandoned:
             host.emit(CallUpdated(host.snapshot.turn, self.slot, self.call, progress))
-
-
-async def _carry_out(host: Host, live: LiveCall, slot: Slot) -> Signal | None:
-    call, number = slot.call, live.slot
-    tool = host.tools.get(call.name)
-    if slot.status == "returned" and slot.result is not None:
-        return CallSettled(number, slot.result)
-    if slot.status == "running":  # in another process, which died
-        stopping = host.snapshot.state is State.ABORTING
-        if tool is None or tool.replay != "safe" or stopping:
-            return CallSettled(number, error_result(call, INTERRUPTED))
-    if tool is None:
-        return CallSettled(number, _unknown_tool(host, call))
-    try:
-        arguments = _checked(tool, call, slot.arguments)
-    except InvalidArguments as error:
-        return CallSettled(number, _bad_arguments(call, error))
-    except Exception as error:
-        return CallSettled(number, failed_result(call, error))
-    config = host.config
-    rewritten: str | None = None
-    if config.authorize is not None and not live.approved:
-        settled, arguments, rewritten = await _authorize(host, live, tool, arguments)
-        if settled is not None:
-            return settled
-    attempt = slot.attempts + 1
-    if not await host.propose(CallStarted(number, attempt, rewritten)):
-        return None
-    if live.scope.cancel_called:
-        return CallSettled(number, live.interrupted_result())
-    context = live.context = CallContext(
-        call, f"{host.run_id}.t{host.snapshot.turn}.c{number}", host.run_id, attempt, live.show
-    )
-    limit = tool.timeout if tool.timeout is not None else config.tool_timeout
-    if limit is not None:
-        live.limit = limit
-        live.due = trio.current_time() + limit
-        host.look_at(live.due)
-    if host.heard:
-        host.emit(CallBegan(host.snapshot.turn, number, call))
-    try:
-        if tool.blocking:
-            value = await _in_thread(live, tool, arguments, context)
-        else:
-            value = await tool.run(arguments, context)
-    except (Exception, SystemExit) as error:  # a tool that calls sys.exit() has failed; it must not end the program
-        if live.cause:
-            return CallSettled(number, live.interrupted_result())
-        result = failed_result(call, error, config.result_limit)
-    else:
-        result = make_result(call, value, config.result_limit)
-    live.over = True
-    if not live.cause:
-        live.due = math.inf
-    if config.after_call is None or live.abandoned:
-        return CallSettled(number, result)
-    return await _look_after(host, live, arguments, result)
-
-
-def _checked(tool: Tool, call: ToolCall, rewritten: str | None) -> dict[str, Any]:
-    if rewritten is not None:
-        call = ToolCall(call.id, call.name, rewritten)
-    return tool.check(read_arguments(call))
 
 
 def _unknown_tool(host: Host, call: ToolCall) -> ToolResult:
@@ -223,60 +267,55 @@ def _bad_arguments(call: ToolCall, error: InvalidArguments) -> ToolResult:
     )
 
 
-async def _authorize(
-    host: Host, live: LiveCall, tool: Tool, arguments: dict[str, Any]
-) -> tuple[Signal | None, dict[str, Any], str | None]:
-    """Ask the hook. Gives a signal when the call goes no further, else the arguments to run with."""
-    call, number = live.call, live.slot
-    assert call is not None
-    assert host.config.authorize is not None
-    proposed = ProposedCall(host.run_id, host.snapshot.turn, number, call, arguments)
-    try:
-        permission = await call_hook(host.config.authorize, proposed)
-    except Exception as error:
-        return HookFailed("authorize", f"{type(error).__name__}: {error}"), arguments, None
-    if isinstance(permission, Deny):
-        text = f"Not permitted: {permission.reason}. The call was not executed."
-        stop = permission.reason if permission.stop else None
-        return CallSettled(number, error_result(call, text), stop), arguments, None
-    if isinstance(permission, Ask):
-        if host.turns_away:
+class Together:
+    """Calls that start at the same moment: one intent for all of them."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self, calls: Sequence[LiveCall]) -> None:
+        self._calls = calls
+
+    def intent(self) -> CallStarted:
+        return CallStarted(self._calls[0].slot, others=tuple([call.slot for call in self._calls[1:]]))
+
+    def answer(self, taken: bool) -> None:
+        for call in self._calls:
+            call.answer(taken)
+
+
+class LivePermission:
+    """The question whether a call may run, put to the authorize hook."""
+
+    __slots__ = ("call", "scope")
+
+    def __init__(self, call: LiveCall) -> None:
+        self.call = call
+        self.scope: trio.CancelScope | None = None
+
+    async def go(self, scope: trio.CancelScope) -> Signal | None:
+        """Ask, and give what follows: the intent to run the call, its end, or that it is held."""
+        self.scope = scope
+        call, host = self.call, self.call.host
+        number = call.slot
+        assert host.config.authorize is not None
+        try:
+            permission = await call_hook(host.config.authorize, call.proposed())
+            if isinstance(permission, Allow):
+                refused = call.rewrite(permission.arguments) if permission.arguments is not None else None
+                return refused or call.intent()
+        except Exception as error:
+            return HookFailed("authorize", f"{type(error).__name__}: {error}")
+        if isinstance(permission, Deny):
+            text = f"Not permitted: {permission.reason}. The call was not executed."
+            stop = permission.reason if permission.stop else None
+            return CallSettled(number, error_result(call.call, text), stop)
+        if isinstance(permission, Ask):
+            if not host.turns_away:
+                return CallHeld(number, permission.reason)
             why = f": {permission.reason}" if permission.reason else ""
-            return CallSettled(number, error_result(call, ALONE.format(why=why))), arguments, None
-        return CallHeld(number, permission.reason), arguments, None
-    if not isinstance(permission, Allow):
-        wrong = MisuseError(f"it gave {permission!r}; it must give Allow(), Deny(reason) or Ask(reason)")
-        return HookFailed("authorize", str(wrong)), arguments, None
-    if permission.arguments is None:
-        return None, arguments, None
-    try:
-        text = json.dumps(dict(permission.arguments))
-        return None, _checked(tool, call, text), text
-    except InvalidArguments as error:
-        return CallSettled(number, _bad_arguments(call, error)), arguments, None
-    except (TypeError, ValueError) as error:
-        return HookFailed("authorize", f"its arguments cannot be written as JSON: {error}"), arguments, None
+            return CallSettled(number, error_result(call.call, ALONE.format(why=why)))
+        return HookFailed("authorize", f"it gave {permission!r}; it must give Allow(), Deny(reason) or Ask(reason)")
 
-
-async def _in_thread(live: LiveCall, tool: Tool, arguments: dict[str, Any], context: CallContext) -> Any:
-    """Run a blocking tool in a worker thread. A cancel asks it to stop; only giving it up leaves the thread behind."""
-    with trio.CancelScope(shield=True) as live.thread_scope:
-        return await trio.to_thread.run_sync(tool.run, arguments, context, abandon_on_cancel=True)
-    return None  # left behind
-
-
-async def _look_after(host: Host, live: LiveCall, arguments: dict[str, Any], result: ToolResult) -> Signal:
-    """The result goes on record, then the hook sees it and may put another in its place."""
-    number, call = live.slot, live.call
-    if not await host.propose(CallReturned(number, result)):
-        return CallSettled(number, result)
-    assert call is not None
-    assert host.config.after_call is not None
-    proposed = ProposedCall(host.run_id, host.snapshot.turn, number, call, arguments)
-    try:
-        other = await call_hook(host.config.after_call, proposed, result)
-    except Exception as error:
-        return HookFailed("after_call", f"{type(error).__name__}: {error}")
-    if other is None:
-        return CallSettled(number, result)
-    return CallSettled(number, make_result(call, other, host.config.result_limit))
+    def cut_off(self) -> None:
+        """An abort has settled the call already."""
+        return

@@ -42,7 +42,7 @@ from edgewise.statemachine.signals import (
 )
 from edgewise.statemachine.snapshot import Snapshot, State
 from edgewise.statemachine.table import ROWS, Row
-from edgewise.statemachine.worlds import Scope, beginnings, late, possible
+from edgewise.statemachine.worlds import Scope, beginnings, misplaced, possible
 
 __all__ = [
     "CounterExample",
@@ -137,12 +137,12 @@ class _Explorer:
         )
 
     def _expand(self, number: int, s: Snapshot, told: int) -> None:
-        for signal in late(s):
+        for signal in misplaced(s):
             try:
                 self.advance(s, signal)
             except IllegalSignal:
                 continue
-            self._broken([f"{describe(signal)} comes too late in {s.state}, and is taken"], number, signal)
+            self._broken([f"it comes too late or twice, and is taken: {describe(signal)} in {s.state}"], number, signal)
         for signal in possible(s, self.scope, told):
             try:
                 step = self.advance(s, signal)
@@ -297,6 +297,8 @@ def describe(signal: Signal) -> str:
         return f"{name} ({signal.hook})"
     if isinstance(signal, AbortRequested):
         return name
+    if isinstance(signal, CallStarted) and signal.others:
+        return f"{name} (calls {', '.join(map(str, (signal.slot, *signal.others)))})"
     return f"{name} (call {signal.slot})"
 
 

@@ -22,7 +22,7 @@ from typing import TypeAlias
 import structlog
 import trio
 
-from edgewise.statemachine.calls import LiveCall
+from edgewise.statemachine.calls import LiveCall, LivePermission, Together
 from edgewise.statemachine.config import Config
 from edgewise.statemachine.edgelog import EdgeLog
 from edgewise.statemachine.errors import IllegalSignal, JournalError
@@ -47,9 +47,11 @@ from edgewise.statemachine.records import Happening, Record
 from edgewise.statemachine.signals import (
     AbortRequested,
     AskHook,
+    CallDecided,
     CallHeld,
-    CallModel,
+    CallReturned,
     CallSettled,
+    CallStarted,
     CancelCall,
     CancelModel,
     Effect,
@@ -88,7 +90,7 @@ class LiveHook:
         self._hook = hook
         self._report = report
 
-    async def go(self) -> Signal:
+    async def go(self, scope: trio.CancelScope) -> Signal:
         try:
             verdict = await call_hook(self._hook, self._report)
             return TurnJudged(checked_verdict(verdict))
@@ -99,7 +101,7 @@ class LiveHook:
         return None
 
 
-Work: TypeAlias = LiveCall | LiveRequest | LiveHook
+Work: TypeAlias = LiveCall | LiveRequest | LivePermission | LiveHook
 
 
 class Driver:
@@ -127,10 +129,14 @@ class Driver:
         self.tools: Mapping[str, Tool] = config.tools
         self.random = Random()
         self.done = trio.Event()
+        self.over = False
+        """Final, or broken off by an error: nothing may begin any more."""
         self.error: BaseException | None = None
         self.left_over: list[InputQueued] = []
         """Input that came too late for this run."""
         self.calls: dict[int, LiveCall] = {}
+        """The calls whose start is on record, and that are not over."""
+        self.permissions: set[LivePermission] = set()
         self.request: LiveRequest | None = None
         self.subscriptions: list[Subscription] = []
         self.paused = False
@@ -138,9 +144,10 @@ class Driver:
         self.watch = current_watch()
         self.token = trio.lowlevel.current_trio_token()
         self._first = effects
-        self._work: list[Effect] = []
+        self._work: list[Work] = []
         self._at_work = 0
-        self._inbox: deque[tuple[Signal, Ticket | None]] = deque()
+        self._in_group = False
+        self._inbox: deque[tuple[Signal, Ticket | LiveCall | Together | None]] = deque()
         self._stepping = False
         self._credits = 0
         self._edge_taken: trio.Event | None = None
@@ -166,7 +173,7 @@ class Driver:
                     trio.lowlevel.spawn_system_task(self._tell, self.config.on_event, self.subscribe())
                 self._order(self._first)
                 await self._step_all()
-                while not self._over:
+                while not self.over:
                     await self._go_on()
                 nursery.cancel_scope.cancel()
         except trio.Cancelled:
@@ -177,31 +184,27 @@ class Driver:
         else:
             self._end(None)
 
-    @property
-    def _over(self) -> bool:
-        return self.done.is_set() or self.error is not None
-
     def _hand_out(self) -> None:
         """Give each waiting piece of work a task of its own."""
         assert self._nursery is not None
         work, self._work = self._work, []
-        for effect in work:
-            self._at_work += 1
-            self._nursery.start_soon(self._worker, effect)
+        self._at_work += len(work)
+        for piece in work:
+            self._nursery.start_soon(self._worker, piece)
 
     async def _go_on(self) -> None:
         """The owner's part, until something that it did itself is cancelled: then it needs another scope."""
         work: Work | None = None
         with trio.CancelScope() as scope:
-            while not self._over and not scope.cancel_called:
+            while not self.over and not scope.cancel_called:
                 if len(self._work) == 1 and not self._at_work:
-                    work = self._make_live(self._work.pop(), scope)
-                    signal = await work.go()
-                    self._forget(work)
+                    work = self._work.pop()
+                    signal = await work.go(scope)
+                    self._is_over(work, signal)
                     work = None
-                    if signal is not None:
-                        self._inbox.append((signal, None))
-                        await self._step_all()
+                    await self._step_all()
+                elif self._work and not self._at_work:
+                    await self._do_together()
                 elif self._work:
                     self._hand_out()
                 else:
@@ -209,54 +212,89 @@ class Driver:
                     await self._bell.wait()
                     self._bell = None
         if work is not None:
-            self._forget(work)
-            if (cut_off := work.cut_off()) is not None:
-                await self.post(cut_off)
+            self._is_over(work, work.cut_off())
+            await self._step_all()
 
-    async def _worker(self, effect: Effect) -> None:
+    async def _do_together(self) -> None:
+        """Several pieces at once. Calls that start at one moment, with one time limit, share a scope.
+
+        A cancel scope costs as much as all else that is done about a call, and these are only ever cancelled together:
+        by an abort, or at their limit.
+        """
+        work, self._work = self._work, []
+        self._at_work += len(work)
+        limit = self.config.tool_timeout
+        first: LiveCall | None = None
+        self._in_group = True
+        async with trio.open_nursery() as nursery:
+            for piece in work:
+                if isinstance(piece, LiveCall) and not piece.has_own_limit:
+                    if first is None:
+                        first = piece
+                        piece.limit_to(limit)
+                    piece.limit, piece.due = first.limit, first.due
+                    nursery.start_soon(self._member, piece, nursery.cancel_scope)
+                else:
+                    nursery.start_soon(self._worker, piece)
+        self._in_group = False
+
+    def _owner_comes_back(self) -> bool:
+        """Whether the owner sees to new work itself: it is stepping, or about to leave a group that has ended."""
+        return (self._in_group and not self._at_work) or trio.lowlevel.current_task() is self._owner
+
+    async def _member(self, call: LiveCall, scope: trio.CancelScope) -> None:
         signal: Signal | None = None
-        scope = trio.CancelScope()
-        work = self._make_live(effect, scope)
         try:
-            with scope:
-                signal = await work.go()
-            self._forget(work)
+            signal = await call.go(scope)
+        except trio.Cancelled:
+            signal = call.cut_off() if scope.cancel_called else None
+            raise
+        except BaseExceptionGroup as errors:
+            cancelled, _ = errors.split(trio.Cancelled)
+            if cancelled is None or not scope.cancel_called:
+                raise
+            signal = call.cut_off()
+            raise cancelled from None
+        finally:
+            await self._work_done(call, signal)
+
+    async def _worker(self, work: Work) -> None:
+        signal: Signal | None = None
+        try:
+            with trio.CancelScope() as scope:
+                signal = await work.go(scope)
             if scope.cancelled_caught:
                 signal = work.cut_off()
-            if signal is not None:
-                await self.post(signal)
         finally:
-            self._at_work -= 1
-            self._ring()
+            await self._work_done(work, signal)
 
-    def _make_live(self, effect: Effect, scope: trio.CancelScope) -> Work:
-        if isinstance(effect, StartCall):
-            call = self.calls[effect.slot] = LiveCall(self, effect, scope)
-            return call
-        if isinstance(effect, CallModel):
-            request = self.request = LiveRequest(self, effect, scope)
-            return request
-        return LiveHook(self.config.should_continue, self.report())
+    async def _work_done(self, work: Work, signal: Signal | None) -> None:
+        self._is_over(work, signal)
+        self._at_work -= 1
+        if not self._stepping:
+            await self._step_all()
+        self._ring()
 
-    def _forget(self, work: Work) -> None:
-        """It is over, before its signal is posted: nobody need cancel it any more."""
+    def _is_over(self, work: Work, signal: Signal | None) -> None:
+        """Let go of a piece of work, so that nobody cancels it any more, and leave its signal for the machine."""
+        ticket: LiveCall | None = None
         if isinstance(work, LiveCall):
             if self.calls.get(work.slot) is work:
                 del self.calls[work.slot]
-        elif work is self.request:
-            self.request = None
+        elif isinstance(work, LiveRequest):
+            if self.request is work:
+                self.request = None
+        elif isinstance(work, LivePermission):
+            self.permissions.discard(work)
+            ticket = work.call if isinstance(signal, CallStarted) else None
+        if signal is not None:
+            self._inbox.append((signal, ticket))
 
     def _ring(self) -> None:
-        if self._bell is not None and (self._work or self._over):
+        if self._bell is not None and (self._work or self.over):
             self._bell.set()
 
     # ---- signals in
-
-    async def post(self, signal: Signal) -> None:
-        """Hand a signal to the machine; where it is not legal any more, nothing happens."""
-        self._inbox.append((signal, None))
-        if not self._stepping:
-            await self._step_all()
 
     async def propose(self, signal: Signal) -> bool:
         """Hand a signal to the machine and wait until it was taken and written (True) or refused (False)."""
@@ -270,7 +308,7 @@ class Driver:
         return ticket.taken is True
 
     def tell(self, signal: Signal) -> None:
-        """``post`` from outside the run's tasks, without waiting."""
+        """Hand a signal to the machine, without waiting; where it is not legal any more, nothing happens."""
         if isinstance(signal, AbortRequested):
             self.paused = False
             self._inbox.appendleft((signal, None))
@@ -311,11 +349,11 @@ class Driver:
                     ticket.answer(taken)
         finally:
             self._stepping = False
-        if self._over:
+        if self.over:
             self._stop_work()
         if self._bell is not None:
             self._ring()
-        elif self._work and trio.lowlevel.current_task() is not self._owner:
+        elif self._work and not self._owner_comes_back():
             self._hand_out()
 
     async def _take(self, signal: Signal) -> bool:
@@ -333,13 +371,12 @@ class Driver:
             return False
         after, effects, _ = step
         self.snapshot = after
-        logs = self.log.enabled
-        if logs or self.subscriptions or self._edge_taken is not None:
-            self._show(signal, before, step, logs)
+        if self.log.enabled or self.subscriptions or self._edge_taken is not None:
+            self._show(signal, before, step)
         if after.state is not before.state:
             self._entered = trio.current_time()
             if after.state is State.ABORTING:
-                self._cancel_unstarted()
+                self._drop_permissions()
             elif after.state.final:
                 self.finish()
         if effects:
@@ -364,6 +401,7 @@ class Driver:
 
     def _not_written(self, error: Exception) -> None:
         self.seq -= 1
+        self.over = True
         if isinstance(error, JournalError):
             self.error = error
         else:
@@ -384,6 +422,7 @@ class Driver:
     # ---- effects out
 
     def _order(self, effects: tuple[Effect, ...]) -> None:
+        ready: list[LiveCall] = []
         for effect in effects:
             if isinstance(effect, AskHook):
                 self._ask_hook(effect)
@@ -398,28 +437,52 @@ class Driver:
                 if self.request is not None:
                     self.request.cancel(trio.current_time() + self.config.grace)
                     self.look_at(self.request.kill_at)
-                else:
-                    self._work = [work for work in self._work if not isinstance(work, CallModel)]
-                    self._inbox.append((NEVER_SENT, None))
+            elif isinstance(effect, StartCall):
+                self._prepare_call(effect, ready)
             else:
-                self._work.append(effect)
+                self.request = LiveRequest(self, effect)
+                self._work.append(self.request)
+        if len(ready) > 1:
+            together = Together(ready)
+            self._inbox.append((together.intent(), together))
+        elif ready:
+            self._inbox.append((ready[0].intent(), ready[0]))
+
+    def _prepare_call(self, effect: StartCall, ready: list[LiveCall]) -> None:
+        """Take a call as far as it goes without waiting: to its end, to the hook, or to the intent to run it."""
+        slot = self.snapshot.batch.slot(effect.slot)
+        call = LiveCall(self, effect, slot)
+        if (settled := call.prepare(slot)) is not None:
+            self._inbox.append((settled, None))
+        elif self.config.authorize is not None and not effect.approved:
+            permission = LivePermission(call)
+            self.permissions.add(permission)
+            self._work.append(permission)
+        elif call.plain:
+            ready.append(call)
+        else:
+            self._inbox.append((call.intent(), call))
+
+    def run_call(self, call: LiveCall) -> None:
+        """The start of ``call`` is on record: have it run."""
+        self.calls[call.slot] = call
+        self._work.append(call)
 
     def _lost_call(self, slot: int) -> CallSettled:
-        call = self.snapshot.batch.slots[slot].call
+        call = self.snapshot.batch.calls[slot]
         return CallSettled(slot, error_result(call, "Aborted before it ran."))
 
-    def _cancel_unstarted(self) -> None:
-        """Calls that were being validated or authorized when the abort came: the machine has settled them."""
-        slots = self.snapshot.batch.slots
-        for slot, live in self.calls.items():
-            if slot >= len(slots) or slots[slot].status == "settled":
-                live.scope.cancel()
-        self._work = [work for work in self._work if not isinstance(work, StartCall)]
+    def _drop_permissions(self) -> None:
+        """Nobody need answer any more whether a call may run: the abort has settled it."""
+        for permission in self.permissions:
+            if permission.scope is not None:
+                permission.scope.cancel()
+        self._work = [work for work in self._work if not isinstance(work, LivePermission)]
 
     def _ask_hook(self, effect: AskHook) -> None:
         hook = self.config.should_continue
         if not is_inline(hook):
-            self._work.append(effect)
+            self._work.append(LiveHook(hook, self.report()))
             return
         try:
             verdict = checked_verdict(hook(self.report()))
@@ -452,6 +515,7 @@ class Driver:
         """The run has reached a final state: say so, and let go of everything."""
         if self.done.is_set():
             return
+        self.over = True
         for subscription in self.subscriptions:
             if self.error is None:
                 subscription.put(RunFinished(self.outcome()))
@@ -480,6 +544,7 @@ class Driver:
 
     def _end(self, error: BaseException | None) -> None:
         if not self.done.is_set():
+            self.over = True
             self.error = self.error or error
             self.finish()
 
@@ -522,7 +587,7 @@ class Driver:
                 subscription.receive.close()
                 return
 
-    def _show(self, signal: Signal, before: Snapshot, step: Step, logs: bool) -> None:
+    def _show(self, signal: Signal, before: Snapshot, step: Step) -> None:
         after = step.snapshot
         edge = Edge(
             self.run_id,
@@ -532,10 +597,11 @@ class Driver:
             signal.name,
             step.row.label,
             after.state,
+            _slots_of(signal),
             tuple([f"{effect.kind} {effect.id}" for effect in step.effects]),
             trio.current_time() - self._entered,
         )
-        if logs:
+        if self.log.enabled:
             self.log.edge(edge, after.usage)
         if self._edge_taken is not None:
             self._last_edge = edge
@@ -552,7 +618,7 @@ class Driver:
             retried = after.state is State.AWAITING_MODEL
             self.emit(MessageFailed(turn, str(signal.failure), retried, signal.delay if retried else 0.0))
         elif isinstance(signal, CallHeld):
-            held = before.batch.slots[signal.slot].call
+            held = before.batch.calls[signal.slot]
             self.emit(CallAwaitsApproval(turn, signal.slot, held, signal.reason))
         for message in after.history[len(before.history) :]:
             if isinstance(message, AssistantMessage):
@@ -561,6 +627,12 @@ class Driver:
             self.emit(CallEnded(turn, slot, call, result))
         if before.state is not State.BETWEEN_TURNS and after.state is State.BETWEEN_TURNS:
             self.emit(TurnEnded(turn, after.usage))
+
+
+def _slots_of(signal: Signal) -> tuple[int, ...]:
+    if isinstance(signal, CallStarted):
+        return (signal.slot, *signal.others)
+    return (signal.slot,) if isinstance(signal, CallHeld | CallDecided | CallReturned | CallSettled) else ()
 
 
 def _newly_settled(before: Snapshot, after: Snapshot) -> list[tuple[int, ToolCall, ToolResult]]:

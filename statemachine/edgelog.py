@@ -22,16 +22,13 @@ LOGGER = "edgewise"
 class EdgeLog:
     """Writes a run's edges."""
 
-    __slots__ = ("_asks", "_log")
+    __slots__ = ("_log", "enabled")
 
     def __init__(self, run_id: str) -> None:
         self._log = _logger().bind(run=run_id) if _heard() else None
-        self._asks = getattr(self._log, "is_enabled_for", None)
-
-    @property
-    def enabled(self) -> bool:
-        """Whether a line would go anywhere; asked before a line is put together."""
-        return self._log is not None and (self._asks is None or self._asks(logging.INFO))
+        asks = getattr(self._log, "is_enabled_for", None)
+        self.enabled: bool = self._log is not None and (asks is None or asks(logging.INFO))
+        """Whether a line would go anywhere, by the configuration in force when the run began."""
 
     def edge(self, edge: Edge, usage: Usage) -> None:
         """Write the line of ``edge``; ``usage`` is the run's so far."""
@@ -44,6 +41,7 @@ class EdgeLog:
             "signal": edge.signal,
             "guard": edge.guard,
             "target": edge.target.value,
+            "slots": edge.slots,
             "effects": edge.effects,
             "seconds": round(edge.seconds, 6),
             "input_tokens": usage.input_tokens,

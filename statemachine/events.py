@@ -30,6 +30,8 @@ class Edge:
     signal: str
     guard: str
     target: State
+    slots: tuple[int, ...]
+    """The calls that the signal is about, by their position in their message."""
     effects: tuple[str, ...]
     seconds: float
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from edgewise.statemachine.messages import AssistantMessage, ToolCall
 from edgewise.statemachine.signals import (
     CallDecided,
+    CallHeld,
     CallReturned,
     CallSettled,
     CallStarted,
@@ -15,7 +16,7 @@ from edgewise.statemachine.signals import (
     ModelReplied,
     TurnJudged,
 )
-from edgewise.statemachine.snapshot import Slot, Snapshot
+from edgewise.statemachine.snapshot import Snapshot
 from edgewise.statemachine.verdicts import Continue, Finish, Limit
 
 Guard: TypeAlias = Callable[[Snapshot, Any], bool]
@@ -30,8 +31,10 @@ def has_calls(message: AssistantMessage) -> bool:
     return any(type(block) is ToolCall for block in message.content)
 
 
-def _slot(s: Snapshot, index: int) -> Slot | None:
-    return s.batch.slots[index] if 0 <= index < len(s.batch.slots) else None
+def _mark(s: Snapshot, index: int) -> str:
+    """The letter of a call's state, see Batch; empty when there is no such call."""
+    marks = s.batch.marks
+    return marks[index] if 0 <= index < len(marks) else ""
 
 
 # ---- the model's reply
@@ -72,55 +75,53 @@ def may_retry(s: Snapshot, signal: ModelFailed) -> bool:
 
 def about_to_run(s: Snapshot, signal: CallStarted) -> bool:
     """about to run"""
-    slot = _slot(s, signal.slot)
     # A running call starts once more when a crash interrupted it and its tool is safe to replay.
-    return slot is not None and slot.status in ("starting", "running")
+    if _mark(s, signal.slot) not in ("s", "r"):
+        return False
+    if not signal.others:
+        return True
+    together = {signal.slot, *signal.others}
+    return len(together) == len(signal.others) + 1 and all(_mark(s, index) == "s" for index in together)
 
 
-def _starting(s: Snapshot, index: int) -> bool:
-    slot = _slot(s, index)
-    return slot is not None and slot.status == "starting"
+def _at_work(s: Snapshot) -> int:
+    """How many calls are open and not held."""
+    marks = s.batch.marks
+    return len(marks) - marks.count("d") - marks.count("h")
 
 
-def held_others_open(s: Snapshot, signal: Any) -> bool:
+def held_others_open(s: Snapshot, signal: CallHeld) -> bool:
     """others are at work"""
-    return _starting(s, signal.slot) and s.batch.active + s.batch.waiting > 1
+    return _mark(s, signal.slot) == "s" and _at_work(s) > 1
 
 
-def held_alone(s: Snapshot, signal: Any) -> bool:
+def held_alone(s: Snapshot, signal: CallHeld) -> bool:
     """only held calls are left"""
-    return _starting(s, signal.slot) and s.batch.active + s.batch.waiting == 1
+    return _mark(s, signal.slot) == "s" and _at_work(s) == 1
 
 
 def is_running(s: Snapshot, signal: CallReturned) -> bool:
     """is running"""
-    slot = _slot(s, signal.slot)
-    return slot is not None and slot.status == "running"
-
-
-def _held(s: Snapshot, index: int) -> bool:
-    slot = _slot(s, index)
-    return slot is not None and slot.status == "held"
+    return _mark(s, signal.slot) == "r"
 
 
 def approved(s: Snapshot, signal: CallDecided) -> bool:
     """approved"""
-    return signal.approved and _held(s, signal.slot)
+    return signal.approved and _mark(s, signal.slot) == "h"
 
 
 def refused_last(s: Snapshot, signal: CallDecided) -> bool:
     """refused, all settled"""
-    return not signal.approved and _held(s, signal.slot) and s.batch.open == 1
+    return not signal.approved and _mark(s, signal.slot) == "h" and s.batch.open == 1
 
 
 def refused_others_open(s: Snapshot, signal: CallDecided) -> bool:
     """refused, others open"""
-    return not signal.approved and _held(s, signal.slot) and s.batch.open > 1
+    return not signal.approved and _mark(s, signal.slot) == "h" and s.batch.open > 1
 
 
 def _can_settle(s: Snapshot, index: int) -> bool:
-    slot = _slot(s, index)
-    return slot is not None and slot.status in ("starting", "running", "returned")
+    return _mark(s, index) in ("s", "r", "t")
 
 
 def stops_others_run(s: Snapshot, signal: CallSettled) -> bool:
@@ -135,19 +136,17 @@ def stops(s: Snapshot, signal: CallSettled) -> bool:
 
 def all_settled(s: Snapshot, signal: CallSettled) -> bool:
     """all settled"""
-    return signal.stop is None and s.batch.open == 1 and _can_settle(s, signal.slot)
+    return signal.stop is None and _can_settle(s, signal.slot) and s.batch.open == 1
 
 
 def only_held_left(s: Snapshot, signal: CallSettled) -> bool:
     """only held calls are left"""
-    batch = s.batch
-    return signal.stop is None and batch.held > 0 and batch.active + batch.waiting == 1 and _can_settle(s, signal.slot)
+    return signal.stop is None and _can_settle(s, signal.slot) and _at_work(s) == 1 and s.batch.held > 0
 
 
 def others_open(s: Snapshot, signal: CallSettled) -> bool:
     """others are at work"""
-    batch = s.batch
-    return signal.stop is None and batch.active + batch.waiting > 1 and _can_settle(s, signal.slot)
+    return signal.stop is None and _can_settle(s, signal.slot) and _at_work(s) > 1
 
 
 # ---- stopping
@@ -159,7 +158,8 @@ def calls_running(s: Snapshot, signal: Any) -> bool:
 
 
 def _others_run(s: Snapshot, index: int | None) -> bool:
-    return any(slot.status == "running" for i, slot in enumerate(s.batch.slots) if i != index)
+    own = index is not None and _mark(s, index) == "r"
+    return s.batch.marks.count("r") > own
 
 
 def others_run(s: Snapshot, signal: CallSettled) -> bool:

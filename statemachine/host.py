@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 
@@ -43,4 +43,8 @@ class Host(Protocol):
 
     def look_at(self, due: float) -> None:
         """Have the watch look at this run's calls when the clock shows ``due`` (trio time)."""
+        ...
+
+    def run_call(self, call: Any) -> None:
+        """The start of ``call`` is on record: have it run."""
         ...

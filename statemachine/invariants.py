@@ -286,24 +286,20 @@ def calls_live_in_order(before: Snapshot, signal: Signal, step: Step) -> Iterato
     """a call moves only by its own signals; one that started is settled by its own end alone"""
     after = step.snapshot
     stopping = after.state is State.ABORTING or after.state.final
-    own = getattr(signal, "slot", None)
+    own = {signal.slot, *getattr(signal, "others", ())} if hasattr(signal, "slot") else set()
     for i, old in enumerate(before.batch.slots):
         new = after.batch.slots[i].status if after.batch.slots else "settled"
         status = old.status
-        if new == status and own != i:
+        if new == status and i not in own:
             continue
         if status == "waiting" and new == "starting":
             continue  # its turn has come
-        if stopping and new == "settled" and status != "running" and own != i:
+        if stopping and new == "settled" and status != "running" and i not in own:
             continue  # it had not started, or had its result: the end of the run settles it
-        if own != i:
-            yield f"call {i} went from {status} to {new} by the signal of {_whose(own)}"
+        if i not in own:
+            yield f"call {i} went from {status} to {new} by {signal.name}, which is not its own"
         elif type(signal) not in _LIFE.get((status, new), ()):
             yield f"{signal.name} took call {i} from {status} to {new}"
-
-
-def _whose(slot: object) -> str:
-    return "nobody" if slot is None else f"call {slot}"
 
 
 def orders_fit(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:

@@ -144,8 +144,8 @@ def _why_refused(snapshot: Snapshot, signal: Signal) -> str:
     slot = getattr(signal, "slot", None)
     where = ""
     if slot is not None:
-        slots = snapshot.batch.slots
-        where = f"; call {slot} is " + (slots[slot].status if 0 <= slot < len(slots) else "not in this turn")
+        batch = snapshot.batch
+        where = f"; call {slot} is " + (batch.slot(slot).status if 0 <= slot < len(batch.calls) else "not in this turn")
     return f"none of its guards holds: {', '.join(guards)}{where}"
 
 
@@ -180,7 +180,7 @@ def start(
     """
     past = history if isinstance(history, History) else History(history)
     slots, results = _last_calls(past)
-    if any(slot.result is None for slot in slots):
+    if slots and [slot.result for slot in slots] != past[len(past) - results :]:
         past = past.without_last(results)
         slots = [_known(slot, i in started) for i, slot in enumerate(slots)]
         if any(slot.result is None for slot in slots):
@@ -208,14 +208,23 @@ def _last_calls(history: History) -> tuple[list[Slot], int]:
         if type(message) is not AssistantMessage:
             break
         slots = [Slot(call) for call in message.tool_calls]
+        # Each result to the call whose id it bears, in order; those with foreign ids to the calls that are left.
+        strangers: list[ToolResult] = []
         for result in results:
-            open_slots = [n for n, slot in enumerate(slots) if slot.result is None]
-            if not open_slots:
-                break
-            n = next((n for n in open_slots if slots[n].call.id == result.call_id), open_slots[0])
-            slots[n] = Slot(slots[n].call, "settled", result=result)
+            if not _settle_first(slots, result, [slot.call.id == result.call_id for slot in slots]):
+                strangers.append(result)
+        for result in strangers:
+            _settle_first(slots, result, [True] * len(slots))
         return slots, len(results)
     return [], 0
+
+
+def _settle_first(slots: list[Slot], result: ToolResult, fits: list[bool]) -> bool:
+    for n, slot in enumerate(slots):
+        if fits[n] and slot.result is None:
+            slots[n] = Slot(slot.call, "settled", result=result)
+            return True
+    return False
 
 
 def _known(slot: Slot, was_started: bool) -> Slot:

@@ -33,19 +33,22 @@ class LiveRequest:
 
     __slots__ = ("draft", "effect", "given_up", "host", "kill_at", "scope")
 
-    def __init__(self, host: Host, effect: CallModel, scope: trio.CancelScope) -> None:
+    def __init__(self, host: Host, effect: CallModel) -> None:
         self.host = host
         self.effect = effect
-        self.scope = scope
+        self.scope: trio.CancelScope | None = None
         self.draft = Draft(model=host.config.model.name)
         self.kill_at = math.inf
         self.given_up = False
 
-    async def go(self) -> Signal | None:
+    async def go(self, scope: trio.CancelScope) -> Signal | None:
         """Make the call and give the signal that tells how it went."""
+        self.scope = scope
         host, effect = self.host, self.effect
         config = host.config
         try:
+            if self.kill_at < math.inf:
+                return NEVER_SENT
             if effect.delay:
                 await trio.sleep(effect.delay)
             request = _plain_request(host, effect)
@@ -79,7 +82,8 @@ class LiveRequest:
 
     def cancel(self, kill_at: float) -> None:
         self.kill_at = kill_at
-        self.scope.cancel()
+        if self.scope is not None:
+            self.scope.cancel()
 
     def overdue(self, now: float) -> Signal | None:
         """Give it up, with what had come of the reply, when it ignored its cancellation for the grace period."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from edgewise.statemachine.history import History
-from edgewise.statemachine.messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessage, error_result
+from edgewise.statemachine.messages import AssistantMessage, Message, ToolCall, UserMessage, error_result
 from edgewise.statemachine.signals import (
     AbortRequested,
     AskHook,
@@ -29,7 +29,17 @@ from edgewise.statemachine.signals import (
     StartCall,
     TurnJudged,
 )
-from edgewise.statemachine.snapshot import ACTIVE, NO_BATCH, Batch, Ending, Policy, QueueMode, Slot, Snapshot, State, moved
+from edgewise.statemachine.snapshot import (
+    NO_BATCH,
+    Batch,
+    Ending,
+    Particulars,
+    Policy,
+    QueueMode,
+    Snapshot,
+    State,
+    moved,
+)
 from edgewise.statemachine.verdicts import Finish, Limit
 
 Effects: TypeAlias = tuple[Effect, ...]
@@ -75,11 +85,7 @@ def _unfinished(
 
 def _close(history: History, batch: Batch) -> History:
     """All results enter the history at once, in the order in which their calls were declared."""
-    return history.extended([slot.result for slot in batch.slots if slot.result is not None])
-
-
-def _settle(slot: Slot, result: ToolResult) -> Slot:
-    return Slot(slot.call, "settled", slot.approved, slot.attempts, slot.arguments, result)
+    return history.extended([result for result in batch.results if result is not None])
 
 
 def launch(s: Snapshot, batch: Batch, policy: Policy) -> tuple[Batch, Effects]:
@@ -87,30 +93,28 @@ def launch(s: Snapshot, batch: Batch, policy: Policy) -> tuple[Batch, Effects]:
 
     A held call stands aside: those after it need not wait for a person.
     """
-    free = policy.max_parallel - batch.active
-    if not batch.waiting or free <= 0:
+    marks = batch.marks
+    waiting = marks.count("w")
+    if not waiting:
         return batch, ()
-    exclusive = policy.exclusive
-    if exclusive and batch.active and any(x.status in ACTIVE and x.call.name in exclusive for x in batch.slots):
-        return batch, ()
-    effects: list[Effect] = []
-    slots = list(batch.slots)
     active = batch.active
-    waiting = batch.waiting
-    for i, slot in enumerate(slots):
-        status = slot.status
-        if status == "waiting":
-            alone = slot.call.name in exclusive
-            if alone and active:
+    exclusive = policy.exclusive
+    effects: list[Effect] = []
+    letters = list(marks)
+    for i, mark in enumerate(letters):
+        if mark == "w":
+            alone = batch.calls[i].name in exclusive
+            if active >= policy.max_parallel or (alone and active):
                 break
-            slots[i] = Slot(slot.call, "starting", slot.approved, slot.attempts, slot.arguments)
-            effects.append(StartCall(f"t{s.turn}.c{i}", i, slot.approved))
+            letters[i] = "s"
+            effects.append(StartCall(f"t{s.turn}.c{i}", i, batch.special(i).approved))
             active += 1
             waiting -= 1
-            free -= 1
-            if alone or not free or not waiting:
+            if alone or not waiting:
                 break
-    return Batch(tuple(slots), waiting, active, batch.held), tuple(effects)
+        elif mark in ("s", "r", "t") and batch.calls[i].name in exclusive:
+            break
+    return Batch(batch.calls, "".join(letters), batch.results, batch.particulars), tuple(effects)
 
 
 def _ask_model(s: Snapshot, turn: int) -> CallModel:
@@ -130,9 +134,9 @@ def _take(queue: tuple[UserMessage, ...], mode: QueueMode) -> tuple[tuple[UserMe
 
 def run_calls(s: Snapshot, signal: ModelReplied, to: State) -> tuple[Snapshot, Effects]:
     message = signal.message
-    slots = tuple([Slot(call) for call in _calls(message)])
-    count = len(slots)
-    batch, effects = launch(s, Batch(slots, count), s.policy)
+    calls = _calls(message)
+    count = len(calls)
+    batch, effects = launch(s, Batch.waiting_for(calls), s.policy)
     return moved(
         s,
         state=to,
@@ -232,51 +236,53 @@ def keep_what_came(s: Snapshot, signal: ModelReplied | ModelFailed, to: State) -
 
 
 def mark_running(s: Snapshot, signal: CallStarted, to: State) -> tuple[Snapshot, Effects]:
-    slot = s.batch.slots[signal.slot]
-    arguments = signal.arguments if signal.arguments is not None else slot.arguments
-    running = Slot(slot.call, "running", slot.approved, slot.attempts + 1, arguments)
-    return moved(s, batch=s.batch.with_slot(signal.slot, running)), ()
+    batch = s.batch.marked(signal.slot, "r")
+    if signal.others:
+        letters = list(batch.marks)
+        for i in signal.others:
+            letters[i] = "r"
+        batch = Batch(batch.calls, "".join(letters), batch.results, batch.particulars)
+    if signal.attempt > 1 or signal.arguments is not None:
+        special = batch.special(signal.slot)
+        arguments = signal.arguments if signal.arguments is not None else special.arguments
+        batch = batch.with_special(signal.slot, Particulars(special.approved, signal.attempt, arguments))
+    return moved(s, batch=batch), ()
 
 
 def hold(s: Snapshot, signal: CallHeld, to: State) -> tuple[Snapshot, Effects]:
-    slot = s.batch.slots[signal.slot]
-    held = Slot(slot.call, "held", False, slot.attempts, signal.arguments or slot.arguments)
-    batch, effects = launch(s, s.batch.with_slot(signal.slot, held), s.policy)
+    batch, effects = launch(s, s.batch.marked(signal.slot, "h"), s.policy)
     return moved(s, state=to, batch=batch), effects
 
 
 def admit(s: Snapshot, signal: CallDecided, to: State) -> tuple[Snapshot, Effects]:
-    slot = s.batch.slots[signal.slot]
-    arguments = signal.arguments if signal.arguments is not None else slot.arguments
-    admitted = Slot(slot.call, "waiting", True, slot.attempts, arguments)
-    batch, effects = launch(s, s.batch.with_slot(signal.slot, admitted), s.policy)
+    special = Particulars(True, arguments=signal.arguments)
+    batch = s.batch.marked(signal.slot, "w").with_special(signal.slot, special)
+    batch, effects = launch(s, batch, s.policy)
     return moved(s, state=to, batch=batch), effects
 
 
 def note_return(s: Snapshot, signal: CallReturned, to: State) -> tuple[Snapshot, Effects]:
-    slot = s.batch.slots[signal.slot]
-    returned = Slot(slot.call, "returned", slot.approved, slot.attempts, slot.arguments, signal.result)
-    return moved(s, batch=s.batch.with_slot(signal.slot, returned)), ()
+    return moved(s, batch=s.batch.with_result(signal.slot, "t", signal.result)), ()
 
 
-def _refusal(slot: Slot, signal: CallDecided) -> ToolResult:
-    reason = signal.reason or "no reason given"
-    return error_result(slot.call, f"Refused by the user: {reason}. The call was not executed.")
+def _settled(s: Snapshot, signal: CallSettled | CallDecided) -> Batch:
+    if isinstance(signal, CallSettled):
+        result = signal.result
+    else:
+        reason = signal.reason or "no reason given"
+        text = f"Refused by the user: {reason}. The call was not executed."
+        result = error_result(s.batch.calls[signal.slot], text)
+    return s.batch.with_result(signal.slot, "d", result)
 
 
 def settle(s: Snapshot, signal: CallSettled | CallDecided, to: State) -> tuple[Snapshot, Effects]:
     """A call has its result; others go on, or only held ones are left."""
-    slot = s.batch.slots[signal.slot]
-    result = _refusal(slot, signal) if isinstance(signal, CallDecided) else signal.result
-    batch, effects = launch(s, s.batch.with_slot(signal.slot, _settle(slot, result)), s.policy)
+    batch, effects = launch(s, _settled(s, signal), s.policy)
     return moved(s, state=to, batch=batch), effects
 
 
 def settle_last(s: Snapshot, signal: CallSettled | CallDecided, to: State) -> tuple[Snapshot, Effects]:
-    slot = s.batch.slots[signal.slot]
-    result = _refusal(slot, signal) if isinstance(signal, CallDecided) else signal.result
-    batch = s.batch.with_slot(signal.slot, _settle(slot, result))
-    return moved(s, state=to, history=_close(s.history, batch), batch=NO_BATCH), _ask_hook(s)
+    return moved(s, state=to, history=_close(s.history, _settled(s, signal)), batch=NO_BATCH), _ask_hook(s)
 
 
 # ---- stopping
@@ -285,20 +291,13 @@ def settle_last(s: Snapshot, signal: CallSettled | CallDecided, to: State) -> tu
 def _stop(s: Snapshot, ending: Ending, to: State, batch: Batch) -> tuple[Snapshot, Effects]:
     """Cancel what runs; settle what had not started, and what had returned with its own result."""
     why = not_executed(ending)
-    slots: list[Slot] = []
     effects: list[Effect] = []
-    for i, slot in enumerate(batch.slots):
-        if slot.status == "settled":
-            slots.append(slot)
-        elif slot.status == "running":
-            slots.append(slot)
+    for i, mark in enumerate(batch.marks):
+        if mark == "r":
             effects.append(CancelCall(f"t{s.turn}.c{i}", i))
-        elif slot.result is not None:
-            slots.append(_settle(slot, slot.result))
-        else:
-            slots.append(_settle(slot, error_result(slot.call, why)))
-    batch = Batch.of(tuple(slots))
-    if batch.open:
+        elif mark != "d":
+            batch = batch.with_result(i, "d", batch.results[i] or error_result(batch.calls[i], why))
+    if effects:
         return moved(s, state=to, batch=batch, ending=ending), tuple(effects)
     return moved(s, state=to, batch=NO_BATCH, history=_close(s.history, batch), ending=ending), ()
 
@@ -312,14 +311,11 @@ def hook_failed(s: Snapshot, signal: HookFailed, to: State) -> tuple[Snapshot, E
 
 
 def settle_and_stop(s: Snapshot, signal: CallSettled, to: State) -> tuple[Snapshot, Effects]:
-    slot = s.batch.slots[signal.slot]
-    batch = s.batch.with_slot(signal.slot, _settle(slot, signal.result))
-    return _stop(s, Ending("refusal", signal.stop or ""), to, batch)
+    return _stop(s, Ending("refusal", signal.stop or ""), to, _settled(s, signal))
 
 
 def settle_stopping(s: Snapshot, signal: CallSettled, to: State) -> tuple[Snapshot, Effects]:
-    slot = s.batch.slots[signal.slot]
-    batch = s.batch.with_slot(signal.slot, _settle(slot, signal.result))
+    batch = _settled(s, signal)
     if batch.open:
         return moved(s, state=to, batch=batch), ()
     return moved(s, state=to, history=_close(s.history, batch), batch=NO_BATCH), ()

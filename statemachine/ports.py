@@ -65,23 +65,27 @@ class Tool(ToolSpec, Protocol):
 class CallContext:
     """What a running tool knows of its call. All of it may be used from a worker thread."""
 
-    __slots__ = ("_cancelled", "_update", "attempt", "call", "key", "run_id")
+    __slots__ = ("_cancelled", "_update", "attempt", "call", "effect_id", "run_id")
 
     def __init__(
         self,
         call: ToolCall,
-        key: str = "",
         run_id: str = "",
+        effect_id: str = "",
         attempt: int = 1,
         update: Callable[[Any], None] | None = None,
     ) -> None:
         self.call = call
-        self.key = key
-        """The idempotency key: the same for every attempt at this call, different for every other call."""
         self.run_id = run_id
+        self.effect_id = effect_id
         self.attempt = attempt
         self._update = update
         self._cancelled = False
+
+    @property
+    def key(self) -> str:
+        """The idempotency key: the same for every attempt at this call, different for every other call."""
+        return f"{self.run_id}.{self.effect_id}"
 
     def update(self, progress: Any) -> None:
         """Report progress; subscribers see it as a CallUpdated event. Dropped once the call has settled."""

@@ -230,6 +230,6 @@ def closing_signals(snapshot: Snapshot) -> Iterable[Signal]:
         return
     running = [i for i, slot in enumerate(snapshot.batch.slots) if slot.status == "running"]
     for slot in running:
-        yield CallSettled(slot, error_result(snapshot.batch.slots[slot].call, INTERRUPTED))
+        yield CallSettled(slot, error_result(snapshot.batch.calls[slot], INTERRUPTED))
     if not running:
         yield ModelFailed(Failure("aborted", "the process ended during the request"))

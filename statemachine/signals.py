@@ -45,13 +45,15 @@ class ModelFailed:
 class CallStarted:
     """The tool of the call in ``slot`` is about to run: the record of intent, and the last look at abort.
 
-    ``arguments`` is set when a hook put others in place of the model's.
+    ``arguments`` is set when a hook put others in place of the model's. ``others`` are more calls that start at the
+    same moment, as those of a parallel batch do: one edge and one record for all of them.
     """
 
     name: ClassVar[str] = "CallStarted"
     slot: int
     attempt: int = 1
     arguments: str | None = None
+    others: tuple[int, ...] = ()
 
 
 @attrs.frozen

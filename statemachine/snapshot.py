@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
@@ -39,56 +40,133 @@ CallStatus: TypeAlias = Literal["waiting", "starting", "held", "running", "retur
 
 ACTIVE: frozenset[CallStatus] = frozenset({"starting", "running", "returned"})
 
+_MARKS: dict[CallStatus, str] = {
+    "waiting": "w",
+    "starting": "s",
+    "held": "h",
+    "running": "r",
+    "returned": "t",
+    "settled": "d",
+}
+_STATUS: dict[str, CallStatus] = {mark: status for status, mark in _MARKS.items()}
 
-@attrs.frozen(weakref_slot=False)
+
+@attrs.frozen
 class Slot:
     """A tool call by its position in its message, and how far it has come."""
 
     call: ToolCall
     status: CallStatus = "waiting"
+    result: ToolResult | None = None
     approved: bool = False
+    """Whether a person allowed it."""
     attempts: int = 0
+    """How often it was started."""
     arguments: str | None = None
     """JSON text that a person or a hook put in place of the model's."""
-    result: ToolResult | None = None
+
+
+@attrs.frozen
+class Particulars:
+    """What is special about a call; few have any."""
+
+    approved: bool = False
+    attempts: int = 0
+    """More than one when a crash interrupted it; zero says nothing."""
+    arguments: str | None = None
 
 
 @attrs.frozen(weakref_slot=False)
 class Batch:
-    """The calls of one turn. The counts save a walk over the slots at each signal."""
+    """The calls of one turn, in columns: to take one of a hundred calls a step further copies a hundred letters.
 
-    slots: tuple[Slot, ...] = ()
-    waiting: int = 0
-    active: int = 0
-    held: int = 0
+    ``marks`` has a letter for each call: w (waiting), s (starting), h (held), r (running), t (returned), d (settled).
+    :attr:`slots` shows the same row by row.
+    """
+
+    calls: tuple[ToolCall, ...] = ()
+    marks: str = ""
+    results: tuple[ToolResult | None, ...] = ()
+    particulars: tuple[tuple[int, Particulars], ...] = ()
 
     @classmethod
-    def of(cls, slots: tuple[Slot, ...]) -> Batch:
-        statuses = [slot.status for slot in slots]
+    def of(cls, slots: Sequence[Slot]) -> Batch:
+        particulars = [(i, Particulars(s.approved, s.attempts, s.arguments)) for i, s in enumerate(slots)]
         return cls(
-            slots,
-            statuses.count("waiting"),
-            sum(status in ACTIVE for status in statuses),
-            statuses.count("held"),
+            tuple([slot.call for slot in slots]),
+            "".join([_MARKS[slot.status] for slot in slots]),
+            tuple([slot.result for slot in slots]),
+            tuple([(i, special) for i, special in particulars if special != _NOTHING_SPECIAL]),
         )
+
+    @classmethod
+    def waiting_for(cls, calls: Sequence[ToolCall]) -> Batch:
+        """A batch of which nothing has begun."""
+        return cls(tuple(calls), "w" * len(calls), (None,) * len(calls))
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The calls row by row."""
+        return tuple([self.slot(i) for i in range(len(self.calls))])
+
+    def slot(self, index: int) -> Slot:
+        """One call and how far it has come."""
+        mark = self.marks[index]
+        special = self.special(index) if self.particulars else _NOTHING_SPECIAL
+        attempts = special.attempts or (1 if mark in "rt" else 0)
+        return Slot(
+            self.calls[index], _STATUS[mark], self.results[index], special.approved, attempts, special.arguments
+        )
+
+    def special(self, index: int) -> Particulars:
+        for i, special in self.particulars:
+            if i == index:
+                return special
+        return _NOTHING_SPECIAL
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for their place."""
+        return self.marks.count("w")
+
+    @property
+    def active(self) -> int:
+        """How many calls are starting, running or returned."""
+        marks = self.marks
+        return len(marks) - marks.count("w") - marks.count("h") - marks.count("d")
+
+    @property
+    def held(self) -> int:
+        """How many calls wait for a person."""
+        return self.marks.count("h")
 
     @property
     def open(self) -> int:
         """How many calls have no result yet."""
-        return self.waiting + self.active + self.held
+        return len(self.marks) - self.marks.count("d")
 
-    def with_slot(self, index: int, slot: Slot) -> Batch:
-        slots = list(self.slots)
-        old, new = slots[index].status, slot.status
-        slots[index] = slot
-        waiting, active, held = self.waiting, self.active, self.held
-        if old != new:
-            waiting += (new == "waiting") - (old == "waiting")
-            active += (new in ACTIVE) - (old in ACTIVE)
-            held += (new == "held") - (old == "held")
-        return Batch(tuple(slots), waiting, active, held)
+    def marked(self, index: int, mark: str) -> Batch:
+        """The batch with the call at ``index`` in another state."""
+        marks = self.marks
+        return Batch(self.calls, marks[:index] + mark + marks[index + 1 :], self.results, self.particulars)
+
+    def with_result(self, index: int, mark: str, result: ToolResult) -> Batch:
+        """The batch with the call at ``index`` in another state, and its result."""
+        marks, results = self.marks, list(self.results)
+        results[index] = result
+        return Batch(self.calls, marks[:index] + mark + marks[index + 1 :], tuple(results), self.particulars)
+
+    def with_special(self, index: int, special: Particulars) -> Batch:
+        """The batch with something special about the call at ``index``."""
+        others = [(i, other) for i, other in self.particulars if i != index]
+        return Batch(self.calls, self.marks, self.results, tuple(sorted([*others, (index, special)], key=_index)))
 
 
+def _index(entry: tuple[int, Particulars]) -> int:
+    return entry[0]
+
+
+_NOTHING_SPECIAL = Particulars()
 NO_BATCH = Batch()
 
 QueueMode: TypeAlias = Literal["one", "all"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import attrs
 
@@ -31,7 +31,7 @@ from edgewise.statemachine.signals import (
     Signal,
     TurnJudged,
 )
-from edgewise.statemachine.snapshot import Policy, Slot, Snapshot, State
+from edgewise.statemachine.snapshot import CallStatus, Policy, Slot, Snapshot, State
 from edgewise.statemachine.verdicts import Continue, Finish, Limit
 
 PLAIN, ALONE = "tool", "alone"
@@ -92,6 +92,9 @@ def possible(s: Snapshot, scope: Scope, told: int) -> Iterator[Signal]:
     else:
         for i, slot in enumerate(s.batch.slots):
             yield from _call(i, slot, scope, state is State.ABORTING)
+        starting = [i for i, slot in enumerate(s.batch.slots) if slot.status == "starting"]
+        if len(starting) > 1:
+            yield CallStarted(starting[0], others=tuple(starting[1:]))
     if scope.aborts and state is not State.ABORTING:
         yield _ABORT
     if told < scope.inputs:
@@ -100,13 +103,38 @@ def possible(s: Snapshot, scope: Scope, told: int) -> Iterator[Signal]:
         yield InputQueued(said, "follow_up")
 
 
-def late(s: Snapshot) -> Iterable[Signal]:
-    """Signals on their way when the run was told to stop, or ended: none of them may be taken."""
-    if s.state is State.ABORTING:
-        return [CallStarted(i) for i in range(len(s.batch.slots))]
+def misplaced(s: Snapshot) -> Iterator[Signal]:
+    """Signals that come too late, or twice: a start after an abort, a second decision. None of them may be taken."""
     if s.state.final:
-        return _TOO_LATE
-    return ()
+        yield from _AFTER_THE_END
+    for i, slot in enumerate(s.batch.slots):
+        taken = _TAKEN[slot.status]
+        if "s" not in taken or s.state is State.ABORTING:
+            yield CallStarted(i)
+        yield CallStarted(i, others=(i,))
+        for j, other in enumerate(s.batch.slots):
+            if other.status != "starting":
+                yield CallStarted(i, others=(j,))
+        if "h" not in taken:
+            yield CallHeld(i)
+        if "d" not in taken:
+            yield CallDecided(i, True)
+            yield CallDecided(i, False)
+        if "r" not in taken:
+            yield CallReturned(i, _settled(i, slot.call.name, "once more").result)
+        if "e" not in taken:
+            yield _settled(i, slot.call.name, "once more")
+
+
+_TAKEN: dict[CallStatus, str] = {
+    "waiting": "",
+    "starting": "she",
+    "held": "d",
+    "running": "sre",
+    "returned": "e",
+    "settled": "",
+}
+"""Which signals a call takes: it is started, held, decided, returned, settled (it ends)."""
 
 
 def _call(i: int, slot: Slot, scope: Scope, stopping: bool) -> Iterator[Signal]:
@@ -190,7 +218,7 @@ _CUT_SHORT: tuple[Signal, ...] = (
 )
 _AUTHORIZE_FAILED = HookFailed("authorize", "ValueError: no")
 _AFTER_CALL_FAILED = HookFailed("after_call", "ValueError: no")
-_TOO_LATE: tuple[Signal, ...] = (
+_AFTER_THE_END: tuple[Signal, ...] = (
     ModelReplied(AssistantMessage((Text("answer"),))),
     CallStarted(0),
     CallDecided(0, True),

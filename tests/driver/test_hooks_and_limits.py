@@ -326,7 +326,7 @@ def test_run_sync_inside_asyncio_says_what_to_do_instead() -> None:
     import asyncio
 
     async def main() -> None:
-        with pytest.raises(MisuseError, match="asyncio.to_thread"):
+        with pytest.raises(MisuseError, match=r"asyncio\.to_thread"):
             Agent(ScriptedModel(["x"])).run_sync("hi")
 
     asyncio.run(main())

@@ -24,6 +24,7 @@ from edgewise.adapters.models.scripted import ScriptedModel, calls, fails, says
 from edgewise.statemachine.events import CallBegan, MessageDelta
 from edgewise.statemachine.machine import INTERRUPTED
 from edgewise.statemachine.records import Record
+from edgewise.statemachine.signals import CallSettled, CallStarted
 from edgewise.tools import tool
 
 
@@ -242,14 +243,15 @@ async def test_resume_after_any_record_runs_nothing_twice_and_loses_nothing(leng
     await whole.run("go")
     cut = _cut(whole.journal, length)  # type: ignore[arg-type]
     started = {
-        (f"{record.run}.t{turn}.c{record.what.slot}")
+        f"{record.run}.t{turn}.c{slot}"
         for record, turn in _with_turns(cut.records())
-        if type(record.what).__name__ == "CallStarted"
+        if isinstance(record.what, CallStarted)
+        for slot in (record.what.slot, *record.what.others)
     }
     settled = {
-        (f"{record.run}.t{turn}.c{record.what.slot}")
+        f"{record.run}.t{turn}.c{record.what.slot}"
         for record, turn in _with_turns(cut.records())
-        if type(record.what).__name__ == "CallSettled"
+        if isinstance(record.what, CallSettled)
     }
     ledger.clear()
     session = _agent().session(cut)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from edgewise import Agent, CallContext, ToolResult
 from edgewise.adapters.models.scripted import ScriptedModel, calls, says
 from edgewise.tools import tool
