@@ -17,7 +17,7 @@ The eight invariants, and the rules that hold them:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from edgewise.statemachine.machine import Step
@@ -34,7 +34,7 @@ from edgewise.statemachine.signals import (
     ModelReplied,
     Signal,
 )
-from edgewise.statemachine.snapshot import ACTIVE, Batch, Snapshot, State
+from edgewise.statemachine.snapshot import ACTIVE, Snapshot, State
 
 Rule: TypeAlias = Callable[[Snapshot, Signal, Step], Iterator[str]]
 """Looks at one step and yields what is wrong with it."""
@@ -94,14 +94,10 @@ def _call(name: str, id: str) -> str:
 def check_snapshot(s: Snapshot) -> list[str]:
     """What is wrong with a run at rest."""
     batch, state = s.batch, s.state
-    faults = check_history(s.history, open_end=bool(batch.slots))
-    if batch != Batch.of(batch.slots):
-        faults.append(
-            f"the batch counts {batch.waiting} waiting, {batch.active} active, {batch.held} held calls wrongly"
-        )
-    if batch.slots:
+    faults = check_history(s.history, open_end=bool(batch.calls))
+    if batch.calls:
         last = s.history[-1] if s.history else None
-        if type(last) is not AssistantMessage or last.tool_calls != tuple([slot.call for slot in batch.slots]):
+        if type(last) is not AssistantMessage or last.tool_calls != batch.calls:
             faults.append("the batch is not that of the last message")
         if state is State.BETWEEN_TURNS or state is State.AWAITING_MODEL or state.final:
             faults.append(f"calls are open in state {state}")
@@ -116,17 +112,17 @@ def check_snapshot(s: Snapshot) -> list[str]:
 
 def _waits_for_something(s: Snapshot) -> Iterator[str]:
     """What a live state waits for must be under way."""
-    batch, state = s.batch, s.state
+    batch, state, slots = s.batch, s.state, s.batch.slots
     if state is State.EXECUTING_TOOLS and not batch.active:
         yield f"no call is at work in {state}"
     if state is State.AWAITING_APPROVAL and (batch.active or batch.waiting or not batch.held):
         yield f"{batch.active + batch.waiting} calls are at work and {batch.held} held in {state}"
-    if state is State.ABORTING and batch.slots:
+    if state is State.ABORTING and batch.calls:
         if batch.waiting or batch.held or not batch.active:
             yield "the batch that is being aborted holds calls that nobody works at"
-        if any(slot.status in ("starting", "returned") for slot in batch.slots):
+        if any(slot.status in ("starting", "returned") for slot in slots):
             yield "the batch that is being aborted holds calls that need not be waited for"
-    for i, slot in enumerate(batch.slots):
+    for i, slot in enumerate(slots):
         if (slot.result is not None) != (slot.status in ("returned", "settled")):
             yield f"call {i} is {slot.status} and has {'a' if slot.result else 'no'} result"
 
@@ -138,7 +134,7 @@ def _scheduling(s: Snapshot) -> Iterator[str]:
     if policy.exclusive and batch.active > 1:
         alone = [i for i, x in enumerate(batch.slots) if x.status in ACTIVE and x.call.name in policy.exclusive]
         if alone:
-            yield f"call {alone[0]} ({batch.slots[alone[0]].call.name}) is to run alone, and {batch.active} are at work"
+            yield f"call {alone[0]} ({batch.calls[alone[0]].name}) is to run alone, and {batch.active} are at work"
 
 
 _ENDINGS: dict[State, tuple[str | None, ...]] = {
@@ -176,28 +172,24 @@ def replies_are_kept(before: Snapshot, signal: Signal, step: Step) -> Iterator[s
 
 def new_messages_are_paired(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
     """each call has its one result, in order"""
-    first = len(before.history) - bool(before.batch.slots)
-    open_end = bool(step.snapshot.batch.slots)
+    first = len(before.history) - bool(before.batch.calls)
+    open_end = bool(step.snapshot.batch.calls)
     for fault in check_history(step.snapshot.history[first:], open_end=open_end):
         yield f"{fault} (counted from message {first})"
 
 
 def results_are_those_given(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
     """a call keeps the result that it was given, and it enters in the place of the call"""
-    after, slots = step.snapshot, before.batch.slots
-    entered = _entered(before, after) if slots and not after.batch.slots else None
-    for i, slot in enumerate(slots):
+    after, now = step.snapshot, step.snapshot.batch.results
+    entered = _entered(before, after) if before.batch.calls and not now else None
+    for i, known in enumerate(before.batch.results):
         given = signal.result if isinstance(signal, CallSettled) and signal.slot == i else None
         if given is None:
-            given = slot.result
+            given = known
         if given is None:
             continue
-        if entered is not None:
-            result = entered[i] if i < len(entered) else None
-        elif i < len(after.batch.slots):
-            result = after.batch.slots[i].result
-        else:
-            result = None
+        results: Sequence[Message | None] = now if entered is None else entered
+        result = results[i] if i < len(results) else None
         if result != given:
             yield f"call {i} was given {_said(given)} and has {_said(result)}"
 
@@ -287,8 +279,9 @@ def calls_live_in_order(before: Snapshot, signal: Signal, step: Step) -> Iterato
     after = step.snapshot
     stopping = after.state is State.ABORTING or after.state.final
     own = {signal.slot, *getattr(signal, "others", ())} if hasattr(signal, "slot") else set()
+    now = after.batch.slots
     for i, old in enumerate(before.batch.slots):
-        new = after.batch.slots[i].status if after.batch.slots else "settled"
+        new = now[i].status if now else "settled"
         status = old.status
         if new == status and i not in own:
             continue

@@ -99,6 +99,9 @@ def launch(s: Snapshot, batch: Batch, policy: Policy) -> tuple[Batch, Effects]:
         return batch, ()
     active = batch.active
     exclusive = policy.exclusive
+    # An approved call may stand before an exclusive one that runs by now.
+    if active and exclusive and any(m in "srt" and batch.calls[i].name in exclusive for i, m in enumerate(marks)):
+        return batch, ()
     effects: list[Effect] = []
     letters = list(marks)
     for i, mark in enumerate(letters):
@@ -112,8 +115,6 @@ def launch(s: Snapshot, batch: Batch, policy: Policy) -> tuple[Batch, Effects]:
             waiting -= 1
             if alone or not waiting:
                 break
-        elif mark in ("s", "r", "t") and batch.calls[i].name in exclusive:
-            break
     return Batch(batch.calls, "".join(letters), batch.results, batch.particulars), tuple(effects)
 
 

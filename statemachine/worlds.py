@@ -87,12 +87,13 @@ def possible(s: Snapshot, scope: Scope, told: int) -> Iterator[Signal]:
         yield from _replies(scope)
     elif state is State.BETWEEN_TURNS:
         yield from _verdicts(scope)
-    elif state is State.ABORTING and not s.batch.slots:
+    elif state is State.ABORTING and not s.batch.calls:
         yield from _CUT_SHORT
     else:
-        for i, slot in enumerate(s.batch.slots):
+        slots = s.batch.slots
+        for i, slot in enumerate(slots):
             yield from _call(i, slot, scope, state is State.ABORTING)
-        starting = [i for i, slot in enumerate(s.batch.slots) if slot.status == "starting"]
+        starting = [i for i, slot in enumerate(slots) if slot.status == "starting"]
         if len(starting) > 1:
             yield CallStarted(starting[0], others=tuple(starting[1:]))
     if scope.aborts and state is not State.ABORTING:
@@ -107,12 +108,13 @@ def misplaced(s: Snapshot) -> Iterator[Signal]:
     """Signals that come too late, or twice: a start after an abort, a second decision. None of them may be taken."""
     if s.state.final:
         yield from _AFTER_THE_END
-    for i, slot in enumerate(s.batch.slots):
+    slots = s.batch.slots
+    for i, slot in enumerate(slots):
         taken = _TAKEN[slot.status]
         if "s" not in taken or s.state is State.ABORTING:
             yield CallStarted(i)
         yield CallStarted(i, others=(i,))
-        for j, other in enumerate(s.batch.slots):
+        for j, other in enumerate(slots):
             if other.status != "starting":
                 yield CallStarted(i, others=(j,))
         if "h" not in taken:

@@ -34,8 +34,8 @@ from edgewise.statemachine.ports import ModelRequest
 class Scripted:
     """A reply and how it comes.
 
-    ``delay``: seconds before it begins. ``pace``: seconds between pieces when it streams. ``failure``: raised in place of the
-    end of the message, after ``content`` has streamed.
+    ``delay``: seconds before it begins. ``pace``: seconds between pieces when it streams. ``failure``: raised in
+    place of the end of the message, after ``content`` has streamed.
     """
 
     content: tuple[AssistantContent, ...] = ()

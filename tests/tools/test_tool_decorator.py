@@ -176,7 +176,7 @@ def test_a_context_parameter_is_filled_in_and_hidden_from_the_model() -> None:
         return context
 
     assert list(keyed.parameters["properties"]) == ["n"]
-    assert keyed.run(keyed.check({"n": 1}), CONTEXT) == "1 t1.c0"
+    assert keyed.run(keyed.check({"n": 1}), CONTEXT) == "1 r1.t1.c0"
     assert maybe.run({}, CONTEXT) is CONTEXT
 
 
