@@ -18,7 +18,7 @@ from edgewise.statemachine.hooks import (
     ShouldContinue,
     max_turns,
 )
-from edgewise.statemachine.messages import Input, Message
+from edgewise.statemachine.messages import Input, Message, user_message
 from edgewise.statemachine.outcome import Outcome
 from edgewise.statemachine.ports import Journal, Model, Tool
 from edgewise.statemachine.replies import Backoff
@@ -112,7 +112,7 @@ class Agent:
 
     async def run(self, said: Input, *, history: Iterable[Message] = ()) -> Outcome:
         """Run to the end and say how it went. What the world did wrong is in the outcome: ``raise_for_state()``."""
-        return await self.session(history=history).run(said)
+        return await Run(self.session(history=history), (user_message(said),), alone=True).to_end()
 
     def start(self, said: Input, *, history: Iterable[Message] = ()) -> Run:
         """A run to be controlled: ``async with agent.start("...") as run``."""

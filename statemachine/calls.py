@@ -38,6 +38,10 @@ ABORTED = "Aborted: the run was stopped while this call ran. What it did until t
 ALONE = "This call needs a person's approval, and this run has nobody to ask{why}. It was not executed."
 
 
+_FIRST_STARTS = tuple([CallStarted(slot) for slot in range(8)])
+"""Nearly all starts are one of these, and journals keep them; so they share them."""
+
+
 class LiveCall:
     """A call under way in this process: first prepared, then, once its start is on record, run."""
 
@@ -118,6 +122,8 @@ class LiveCall:
 
     def intent(self) -> CallStarted:
         """What is proposed to the machine, and written down, before the tool runs."""
+        if self.plain and self.slot < len(_FIRST_STARTS):
+            return _FIRST_STARTS[self.slot]
         return CallStarted(self.slot, self._attempt, self._rewritten)
 
     @property

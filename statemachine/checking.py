@@ -248,12 +248,9 @@ def _mark(s: Snapshot, signal: Signal) -> int:
         return _JUDGED
     if isinstance(signal, (AbortRequested, HookFailed)):
         return _TROUBLE
-    if isinstance(signal, CallStarted) and s.batch.slots[signal.slot].status == "running":
+    if isinstance(signal, CallStarted) and s.batch.marks[signal.slot] == "r":
         return _AGAIN | _TROUBLE
     return 0
-
-
-_CODES = {"waiting": "w", "starting": "s", "held": "h", "running": "r", "returned": "b", "settled": "d"}
 
 
 def _key(s: Snapshot, told: int) -> object:
@@ -263,15 +260,23 @@ def _key(s: Snapshot, told: int) -> object:
     queues = (told, len(s.steering), len(s.follow_ups))
     if state.final:
         return state, queues, ending
-    exclusive = s.policy.exclusive
-    calls = ""
-    for slot in s.batch.slots:
-        code = _CODES[slot.status]
-        calls += code.upper() if slot.approved and code in "ws" else code
-        if slot.call.name in exclusive:
-            calls += "!"
+    batch, exclusive = s.batch, s.policy.exclusive
+    approved = tuple([i for i, special in batch.particulars if special.approved and batch.marks[i] in "ws"])
+    alone = tuple([call.name in exclusive for call in batch.calls]) if exclusive else ()
     turn = 0 if state is State.ABORTING else s.turn
-    return state, turn, s.attempt, s.closing, s.compacted, s.turn_calls > 0, queues, ending, calls
+    return (
+        state,
+        turn,
+        s.attempt,
+        s.closing,
+        s.compacted,
+        s.turn_calls > 0,
+        queues,
+        ending,
+        batch.marks,
+        approved,
+        alone,
+    )
 
 
 # ---- in words

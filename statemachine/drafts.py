@@ -107,7 +107,7 @@ class Draft:
 
     def call(self, index: int | None = None, id: str = "", name: str = "", arguments: str = "") -> None:
         """Append to a tool call: a piece of its JSON arguments, with whatever the server says of which call it is."""
-        block = self._find_call(index, id, name)
+        block = self._find_call(index, id, name, arguments)
         if block is None:
             block = _Block("arguments")
             block.index = index
@@ -116,7 +116,7 @@ class Draft:
         block.name = block.name or name
         self._told(block, arguments)
 
-    def _find_call(self, index: int | None, id: str, name: str) -> _Block | None:
+    def _find_call(self, index: int | None, id: str, name: str, arguments: str) -> _Block | None:
         calls = [block for block in self._blocks if block.kind == "arguments"]
         if not calls:
             return None
@@ -125,7 +125,7 @@ class Draft:
             same = [block for block in known if index is None or block.index == index]
             found = (same or known)[-1]
             # Two calls may even share their id; a second index, or a name after whole arguments, tells them apart.
-            if not same or (name and found.name and _whole("".join(found.parts))):
+            if not same or (name and found.name and arguments and _whole("".join(found.parts))):
                 return None
             return found
         if index is not None:

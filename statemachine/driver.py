@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import TypeAlias
@@ -63,6 +62,7 @@ from edgewise.statemachine.signals import (
     TurnJudged,
 )
 from edgewise.statemachine.snapshot import Snapshot, State
+from edgewise.statemachine.verdicts import Continue
 from edgewise.statemachine.watch import current_watch
 
 
@@ -101,11 +101,51 @@ class LiveHook:
         return None
 
 
+_RANDOM = Random()
+_GO_ON = TurnJudged(Continue())
+
 Work: TypeAlias = LiveCall | LiveRequest | LivePermission | LiveHook
 
 
 class Driver:
     """Drives one run from a snapshot to a final state."""
+
+    __slots__ = (
+        "_at_work",
+        "_began",
+        "_bell",
+        "_credits",
+        "_edge_taken",
+        "_entered",
+        "_first",
+        "_in_group",
+        "_inbox",
+        "_last_edge",
+        "_nursery",
+        "_owner",
+        "_stepping",
+        "_work",
+        "calls",
+        "config",
+        "done",
+        "error",
+        "journal",
+        "left_over",
+        "log",
+        "over",
+        "paused",
+        "permissions",
+        "random",
+        "request",
+        "run_id",
+        "seq",
+        "snapshot",
+        "subscriptions",
+        "token",
+        "tools",
+        "turns_away",
+        "watch",
+    )
 
     def __init__(
         self,
@@ -116,7 +156,6 @@ class Driver:
         journal: Journal,
         seq: int,
         *,
-        resumed: bool = False,
         turns_away: bool = False,
     ) -> None:
         self.config = config
@@ -124,10 +163,9 @@ class Driver:
         self.snapshot = snapshot
         self.journal = journal
         self.seq = seq
-        self.resumed = resumed
         self.turns_away = turns_away
         self.tools: Mapping[str, Tool] = config.tools
-        self.random = Random()
+        self.random = _RANDOM
         self.done = trio.Event()
         self.over = False
         """Final, or broken off by an error: nothing may begin any more."""
@@ -147,7 +185,7 @@ class Driver:
         self._work: list[Work] = []
         self._at_work = 0
         self._in_group = False
-        self._inbox: deque[tuple[Signal, Ticket | LiveCall | Together | None]] = deque()
+        self._inbox: list[tuple[Signal, Ticket | LiveCall | Together | None]] = []
         self._stepping = False
         self._credits = 0
         self._edge_taken: trio.Event | None = None
@@ -172,6 +210,7 @@ class Driver:
                     # Not in the nursery: what a slow one still has to read, it may read after the run.
                     trio.lowlevel.spawn_system_task(self._tell, self.config.on_event, self.subscribe())
                 self._order(self._first)
+                self._first = ()
                 await self._step_all()
                 while not self.over:
                     await self._go_on()
@@ -311,7 +350,7 @@ class Driver:
         """Hand a signal to the machine, without waiting; where it is not legal any more, nothing happens."""
         if isinstance(signal, AbortRequested):
             self.paused = False
-            self._inbox.appendleft((signal, None))
+            self._inbox.insert(0, (signal, None))
         else:
             self._inbox.append((signal, None))
         self.kick()
@@ -341,7 +380,7 @@ class Driver:
         inbox = self._inbox
         try:
             while inbox and self.error is None and (not self.paused or self._credits):
-                signal, ticket = inbox.popleft()
+                signal, ticket = inbox.pop(0)
                 taken = await self._take(signal)
                 if taken and self._credits:
                     self._credits -= 1
@@ -489,7 +528,7 @@ class Driver:
         except Exception as error:
             self._inbox.append((hook_failed("should_continue", error), None))
         else:
-            self._inbox.append((TurnJudged(verdict), None))
+            self._inbox.append((_GO_ON if verdict == _GO_ON.verdict else TurnJudged(verdict), None))
 
     def report(self) -> Report:
         return Report(self.run_id, self.snapshot, trio.current_time() - self._began)

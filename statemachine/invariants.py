@@ -17,7 +17,7 @@ The eight invariants, and the rules that hold them:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from edgewise.statemachine.machine import Step
@@ -34,7 +34,17 @@ from edgewise.statemachine.signals import (
     ModelReplied,
     Signal,
 )
-from edgewise.statemachine.snapshot import ACTIVE, Snapshot, State
+from edgewise.statemachine.snapshot import CallStatus, Snapshot, State
+
+STATUS: Mapping[str, CallStatus] = {
+    "w": "waiting",
+    "s": "starting",
+    "h": "held",
+    "r": "running",
+    "t": "returned",
+    "d": "settled",
+}
+"""The letters of ``Batch.marks`` in words."""
 
 Rule: TypeAlias = Callable[[Snapshot, Signal, Step], Iterator[str]]
 """Looks at one step and yields what is wrong with it."""
@@ -112,7 +122,7 @@ def check_snapshot(s: Snapshot) -> list[str]:
 
 def _waits_for_something(s: Snapshot) -> Iterator[str]:
     """What a live state waits for must be under way."""
-    batch, state, slots = s.batch, s.state, s.batch.slots
+    batch, state, marks = s.batch, s.state, s.batch.marks
     if state is State.EXECUTING_TOOLS and not batch.active:
         yield f"no call is at work in {state}"
     if state is State.AWAITING_APPROVAL and (batch.active or batch.waiting or not batch.held):
@@ -120,11 +130,11 @@ def _waits_for_something(s: Snapshot) -> Iterator[str]:
     if state is State.ABORTING and batch.calls:
         if batch.waiting or batch.held or not batch.active:
             yield "the batch that is being aborted holds calls that nobody works at"
-        if any(slot.status in ("starting", "returned") for slot in slots):
+        if "s" in marks or "t" in marks:
             yield "the batch that is being aborted holds calls that need not be waited for"
-    for i, slot in enumerate(slots):
-        if (slot.result is not None) != (slot.status in ("returned", "settled")):
-            yield f"call {i} is {slot.status} and has {'a' if slot.result else 'no'} result"
+    for i, (mark, result) in enumerate(zip(marks, batch.results, strict=True)):
+        if (result is not None) != (mark in "td"):
+            yield f"call {i} is {STATUS[mark]} and has {'a' if result else 'no'} result"
 
 
 def _scheduling(s: Snapshot) -> Iterator[str]:
@@ -132,7 +142,8 @@ def _scheduling(s: Snapshot) -> Iterator[str]:
     if batch.active > policy.max_parallel:
         yield f"{batch.active} calls at once, where {policy.max_parallel} may be"
     if policy.exclusive and batch.active > 1:
-        alone = [i for i, x in enumerate(batch.slots) if x.status in ACTIVE and x.call.name in policy.exclusive]
+        active = [i for i, mark in enumerate(batch.marks) if mark in "srt"]
+        alone = [i for i in active if batch.calls[i].name in policy.exclusive]
         if alone:
             yield f"call {alone[0]} ({batch.calls[alone[0]].name}) is to run alone, and {batch.active} are at work"
 
@@ -226,9 +237,9 @@ def nothing_starts_once_stopping(before: Snapshot, signal: Signal, step: Step) -
         for effect in step.effects:
             if effect.kind in ("StartCall", "CallModel", "AskHook"):
                 yield f"{effect.kind} {effect.id} was ordered"
-        for i, (old, new) in enumerate(zip(before.batch.slots, after.batch.slots, strict=False)):
-            if new.status != old.status and new.status != "settled":
-                yield f"call {i} went from {old.status} to {new.status}"
+        for i, (old, new) in enumerate(zip(before.batch.marks, after.batch.marks, strict=False)):
+            if new not in (old, "d"):
+                yield f"call {i} went from {STATUS[old]} to {STATUS[new]}"
 
 
 def input_enters_once(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
@@ -259,17 +270,17 @@ def _texts(messages: Iterable[UserMessage]) -> list[str]:
     return [message.text for message in messages]
 
 
-_LIFE: dict[tuple[str, str], tuple[type[Any], ...]] = {
-    ("starting", "running"): (CallStarted,),
-    ("running", "running"): (CallStarted,),
-    ("starting", "held"): (CallHeld,),
-    ("held", "waiting"): (CallDecided,),
-    ("held", "starting"): (CallDecided,),
-    ("held", "settled"): (CallDecided,),
-    ("running", "returned"): (CallReturned,),
-    ("starting", "settled"): (CallSettled,),
-    ("running", "settled"): (CallSettled,),
-    ("returned", "settled"): (CallSettled,),
+_LIFE: dict[str, tuple[type[Any], ...]] = {
+    "sr": (CallStarted,),
+    "rr": (CallStarted,),
+    "sh": (CallHeld,),
+    "hw": (CallDecided,),
+    "hs": (CallDecided,),
+    "hd": (CallDecided,),
+    "rt": (CallReturned,),
+    "sd": (CallSettled,),
+    "rd": (CallSettled,),
+    "td": (CallSettled,),
 }
 """The life of a call: which signals take it from one status to another. What does not move needs none."""
 
@@ -279,32 +290,30 @@ def calls_live_in_order(before: Snapshot, signal: Signal, step: Step) -> Iterato
     after = step.snapshot
     stopping = after.state is State.ABORTING or after.state.final
     own = {signal.slot, *getattr(signal, "others", ())} if hasattr(signal, "slot") else set()
-    now = after.batch.slots
-    for i, old in enumerate(before.batch.slots):
-        new = now[i].status if now else "settled"
-        status = old.status
-        if new == status and i not in own:
+    marks = before.batch.marks
+    for i, (old, new) in enumerate(zip(marks, after.batch.marks or "d" * len(marks), strict=False)):
+        if new == old and i not in own:
             continue
-        if status == "waiting" and new == "starting":
+        if old == "w" and new == "s":
             continue  # its turn has come
-        if stopping and new == "settled" and status != "running" and i not in own:
+        if stopping and new == "d" and old != "r" and i not in own:
             continue  # it had not started, or had its result: the end of the run settles it
         if i not in own:
-            yield f"call {i} went from {status} to {new} by {signal.name}, which is not its own"
-        elif type(signal) not in _LIFE.get((status, new), ()):
-            yield f"{signal.name} took call {i} from {status} to {new}"
+            yield f"call {i} went from {STATUS[old]} to {STATUS[new]} by {signal.name}, which is not its own"
+        elif type(signal) not in _LIFE.get(old + new, ()):
+            yield f"{signal.name} took call {i} from {STATUS[old]} to {STATUS[new]}"
 
 
 def orders_fit(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
     """what a run now waits for was ordered, once, under its own name"""
     after = step.snapshot
-    turn, was = after.turn, before.batch.slots
+    turn, marks = after.turn, after.batch.marks
+    stops = after.state is State.ABORTING and before.state is not State.ABORTING
     expected: set[str] = set()
-    for i, slot in enumerate(after.batch.slots):
-        old = was[i].status if was else "waiting"
-        if slot.status == "starting" and old != "starting":
+    for i, (old, new) in enumerate(zip(before.batch.marks or "w" * len(marks), marks, strict=False)):
+        if new == "s" and old != "s":
             expected.add(f"StartCall t{turn}.c{i}")
-        if slot.status == "running" and after.state is State.ABORTING and before.state is not State.ABORTING:
+        if new == "r" and stops:
             expected.add(f"CancelCall t{turn}.c{i}")
     if after.state is State.BETWEEN_TURNS and before.state is not State.BETWEEN_TURNS:
         expected.add(f"AskHook t{turn}.judge")

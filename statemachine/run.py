@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import trio
@@ -13,7 +12,7 @@ import trio
 from edgewise.statemachine.driver import Driver
 from edgewise.statemachine.errors import MisuseError
 from edgewise.statemachine.events import Edge, Event
-from edgewise.statemachine.messages import Input, ToolCall, user_message
+from edgewise.statemachine.messages import Input, ToolCall, UserMessage, user_message
 from edgewise.statemachine.outcome import Outcome
 from edgewise.statemachine.signals import AbortRequested, CallDecided, InputQueued, QueueName
 from edgewise.statemachine.snapshot import Snapshot, State
@@ -29,49 +28,47 @@ class HeldCall:
     """What it would run with: JSON text."""
 
 
+class Opener(Protocol):
+    """Where a run comes from, and whom it tells when it is over: its session."""
+
+    async def open_run(self, inputs: tuple[UserMessage, ...] | None, alone: bool) -> Driver:
+        """Begin a run on ``inputs``, or take up the interrupted one (None); ``alone`` when nobody can be asked."""
+        ...
+
+    def run_ended(self, driver: Driver) -> None: ...
+
+
 class Run:
     """One run of an agent. Use it as an async context manager; leaving the block early aborts the run.
 
     All methods are for the trio thread that the run belongs to; from another thread go through ``trio.from_thread``.
     """
 
-    def __init__(self, open_driver: Callable[[], Awaitable[Driver]], on_end: Callable[[Driver], None]) -> None:
-        self._open = open_driver
-        self._on_end = on_end
+    __slots__ = ("_alone", "_driver", "_first_events", "_inputs", "_opener")
+
+    def __init__(self, opener: Opener, inputs: tuple[UserMessage, ...] | None, *, alone: bool = False) -> None:
+        self._opener = opener
+        self._inputs = inputs
+        self._alone = alone
         self._driver: Driver | None = None
         self._first_events: trio.MemoryReceiveChannel[Event] | None = None
 
     # ---- beginning and end
 
+    async def to_end(self) -> Outcome:
+        """Start the run and wait for its end."""
+        await self.begin(watched=False)
+        return await self.outcome()
+
     async def begin(self, *, watched: bool) -> None:
         """Start the run. With ``watched``, events are kept from the first on, for :meth:`events`."""
         if self._driver is not None:
             raise MisuseError("this run was started already; make another one")
-        driver = self._driver = await self._open()
+        driver = self._driver = await self._opener.open_run(self._inputs, self._alone)
         if watched:
             self._first_events = driver.subscribe().receive
         context = contextvars.copy_context()
         trio.lowlevel.spawn_system_task(driver.drive, name=f"edgewise run {driver.run_id}", context=context)
-
-    async def end(self) -> Outcome:
-        """Wait for the end. Cancelling the surrounding scope is an abort: it is carried out, then Cancelled goes on."""
-        driver = self._live
-        try:
-            if not driver.done.is_set():
-                await driver.done.wait()
-        except BaseException as cancelled:
-            self._abort_now(
-                "the surrounding scope was cancelled" if isinstance(cancelled, trio.Cancelled) else str(cancelled)
-            )
-            with trio.CancelScope(shield=True):
-                await driver.done.wait()
-            raise
-        finally:
-            if driver.done.is_set():
-                self._on_end(driver)
-        if driver.error is not None:
-            raise driver.error
-        return driver.outcome()
 
     async def __aenter__(self) -> Run:
         await self.begin(watched=True)
@@ -85,15 +82,34 @@ class Run:
             self._abort_now("its block was left before it had ended")
             with trio.CancelScope(shield=True):
                 await driver.done.wait()
-        self._on_end(driver)
+        self._opener.run_ended(driver)
         if self._first_events is not None:
             self._first_events.close()
         if driver.error is not None and error is None:
             raise driver.error
 
     async def outcome(self) -> Outcome:
-        """Wait until the run has ended and say how. Raises JournalError when it could not be recorded."""
-        return await self.end()
+        """Wait until the run has ended and say how. Raises JournalError when it could not be recorded.
+
+        Cancelling the surrounding scope is an abort: it is carried out, then Cancelled goes on.
+        """
+        driver = self._live
+        try:
+            if not driver.done.is_set():
+                await driver.done.wait()
+        except BaseException as cancelled:
+            self._abort_now(
+                "the surrounding scope was cancelled" if isinstance(cancelled, trio.Cancelled) else str(cancelled)
+            )
+            with trio.CancelScope(shield=True):
+                await driver.done.wait()
+            raise
+        finally:
+            if driver.done.is_set():
+                self._opener.run_ended(driver)
+        if driver.error is not None:
+            raise driver.error
+        return driver.outcome()
 
     # ---- looking
 
@@ -151,10 +167,9 @@ class Run:
 
     def _queue(self, said: Input, queue: QueueName) -> None:
         driver = self._live
-        signal = InputQueued(user_message(said), queue)
         if driver.done.is_set():
             raise MisuseError(f"the run has ended ({driver.snapshot.state}); say it to the session in a new run")
-        driver.tell(signal)
+        driver.tell(InputQueued(user_message(said), queue))
 
     def abort(self, reason: str = "") -> None:
         """Stop: started tools clean up, every call gets its result, nothing new starts. Harmless when it has ended."""

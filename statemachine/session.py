@@ -16,7 +16,7 @@ from edgewise.statemachine.outcome import Outcome
 from edgewise.statemachine.ports import Journal
 from edgewise.statemachine.records import MemoryJournal, RunResumed, RunStarted, SessionOpened, recover
 from edgewise.statemachine.run import Run
-from edgewise.statemachine.signals import AbortRequested, CallSettled, ModelFailed, Signal
+from edgewise.statemachine.signals import AbortRequested, CallSettled, InputQueued, ModelFailed, QueueName, Signal
 from edgewise.statemachine.snapshot import Snapshot, State
 
 CONTINUE = "Continue where you left off."
@@ -28,6 +28,20 @@ class Session:
     A journal that holds records is taken up: the conversation goes on where it ended. When its last run was interrupted
     (its process died), :meth:`resume` goes on with it; any other new run first closes what was open.
     """
+
+    __slots__ = (
+        "_config",
+        "_driver",
+        "_imported",
+        "_journal",
+        "_opening",
+        "_run",
+        "_runs",
+        "_seq",
+        "_snapshot",
+        "_waiting",
+        "id",
+    )
 
     def __init__(self, config: Config, journal: Journal | None = None, history: Iterable[Message] = ()) -> None:
         self._config = config
@@ -89,19 +103,19 @@ class Session:
 
     async def run(self, said: Input) -> Outcome:
         """Say something and run to the end. Nobody can be asked, so calls that need approval are refused."""
-        return await self._to_end(self._new_run((user_message(said),), alone=True))
+        return await Run(self, (user_message(said),), alone=True).to_end()
 
     def start(self, said: Input) -> Run:
         """Say something and control the run: ``async with session.start("...") as run``."""
-        return self._new_run((user_message(said),))
+        return Run(self, (user_message(said),))
 
     async def continue_(self, said: Input | None = None) -> Outcome:
         """Go on from the same history, after a limit, an abort or a failure, with a new allowance."""
-        return await self._to_end(self._new_run(self._inputs_to_continue(said), alone=True))
+        return await Run(self, self._inputs_to_continue(said), alone=True).to_end()
 
     def start_continue(self, said: Input | None = None) -> Run:
         """:meth:`continue_` as a run that can be controlled."""
-        return self._new_run(self._inputs_to_continue(said))
+        return Run(self, self._inputs_to_continue(said))
 
     def resume(self) -> Run:
         """Take up the interrupted run: what was recorded is not done again, what was under way is closed or replayed.
@@ -110,33 +124,22 @@ class Session:
         """
         if not self.interrupted:
             raise MisuseError("no run of this session was interrupted; use run() or continue_()")
-        return Run(self._reopen, self._ended)
+        return Run(self, None)
 
     def steer(self, said: Input) -> None:
         """Say something at the next turn boundary of the run under way, or in front of the next prompt."""
-        self._queue(said, "steer")
+        self._queue(said, "steering")
 
     def follow_up(self, said: Input) -> None:
         """Say something when the run under way would end, or in front of the next prompt."""
         self._queue(said, "follow_up")
 
-    def _queue(self, said: Input, how: str) -> None:
+    def _queue(self, said: Input, queue: QueueName) -> None:
+        message = user_message(said)
         if self._driver is not None and not self._driver.done.is_set():
-            run = Run(self._reopen, self._ended)
-            run._driver = self._driver
-            (run.steer if how == "steer" else run.follow_up)(said)
+            self._driver.tell(InputQueued(message, queue))
         else:
-            self._waiting = (*self._waiting, user_message(said))
-
-    async def _to_end(self, run: Run) -> Outcome:
-        await run.begin(watched=False)
-        return await run.end()
-
-    def _new_run(self, inputs: tuple[UserMessage, ...], *, alone: bool = False) -> Run:
-        async def open_driver() -> Driver:
-            return await self._start(inputs, alone)
-
-        return Run(open_driver, self._ended)
+            self._waiting = (*self._waiting, message)
 
     def _inputs_to_continue(self, said: Input | None) -> tuple[UserMessage, ...]:
         if said is not None:
@@ -157,38 +160,40 @@ class Session:
             )
         self._opening = True
 
-    async def _start(self, inputs: tuple[UserMessage, ...], alone: bool) -> Driver:
+    async def open_run(self, inputs: tuple[UserMessage, ...] | None, alone: bool) -> Driver:
+        """Begin a run on ``inputs``, or take up the interrupted one (None). For :class:`Run`."""
         self._claim()
         try:
-            await self._close_interrupted()
-            past = self._imported if self._snapshot is None else self._snapshot.history
-            inputs = (*self._waiting, *inputs)
-            snapshot, effects = start(past, inputs, self._config.policy)
-            self._runs += 1
-            self._run = f"{self.id}-{self._runs}"
-            driver = self._drive(snapshot, effects, alone)
-            if not self._seq:
-                await self._write(driver, SessionOpened(self.id))
-            imported = tuple(self._imported) if self._snapshot is None else ()
-            await self._write(driver, RunStarted(inputs, imported, self._config.policy))
-            self._waiting = ()
-            self._snapshot = snapshot
-            self._driver = driver
-            return driver
+            if inputs is None:
+                self._driver = await self._reopen(alone)
+            else:
+                self._driver = await self._open(inputs, alone)
+            return self._driver
         finally:
             self._opening = False
 
-    async def _reopen(self) -> Driver:
-        self._claim()
-        try:
-            snapshot = self._snapshot
-            assert snapshot is not None
-            driver = self._drive(snapshot, outstanding(snapshot), False)
-            await self._write(driver, RunResumed())
-            self._driver = driver
-            return driver
-        finally:
-            self._opening = False
+    async def _open(self, inputs: tuple[UserMessage, ...], alone: bool) -> Driver:
+        await self._close_interrupted()
+        past = self._imported if self._snapshot is None else self._snapshot.history
+        inputs = (*self._waiting, *inputs)
+        snapshot, effects = start(past, inputs, self._config.policy)
+        self._runs += 1
+        self._run = f"{self.id}-{self._runs}"
+        driver = self._drive(snapshot, effects, alone)
+        if not self._seq:
+            await self._write(driver, SessionOpened(self.id))
+        imported = tuple(self._imported) if self._snapshot is None else ()
+        await self._write(driver, RunStarted(inputs, imported, self._config.policy))
+        self._waiting = ()
+        self._snapshot = snapshot
+        return driver
+
+    async def _reopen(self, alone: bool) -> Driver:
+        snapshot = self._snapshot
+        assert snapshot is not None
+        driver = self._drive(snapshot, outstanding(snapshot), alone)
+        await self._write(driver, RunResumed())
+        return driver
 
     def _drive(self, snapshot: Snapshot, effects: Effects, alone: bool) -> Driver:
         return Driver(self._config, self._run, snapshot, effects, self._journal, self._seq, turns_away=alone)
@@ -207,7 +212,8 @@ class Session:
             self._snapshot = advance(self._snapshot, signal).snapshot
         self._keep(self._snapshot)
 
-    def _ended(self, driver: Driver) -> None:
+    def run_ended(self, driver: Driver) -> None:
+        """Keep what the run leaves behind. For :class:`Run`."""
         if self._driver is not driver:
             return
         self._driver = None

@@ -31,7 +31,7 @@ from edgewise.statemachine.signals import (
     Signal,
     TurnJudged,
 )
-from edgewise.statemachine.snapshot import CallStatus, Policy, Slot, Snapshot, State
+from edgewise.statemachine.snapshot import Policy, Snapshot, State
 from edgewise.statemachine.verdicts import Continue, Finish, Limit
 
 PLAIN, ALONE = "tool", "alone"
@@ -90,10 +90,10 @@ def possible(s: Snapshot, scope: Scope, told: int) -> Iterator[Signal]:
     elif state is State.ABORTING and not s.batch.calls:
         yield from _CUT_SHORT
     else:
-        slots = s.batch.slots
-        for i, slot in enumerate(slots):
-            yield from _call(i, slot, scope, state is State.ABORTING)
-        starting = [i for i, slot in enumerate(slots) if slot.status == "starting"]
+        marks = s.batch.marks
+        for i, mark in enumerate(marks):
+            yield from _call(s, i, mark, scope)
+        starting = [i for i, mark in enumerate(marks) if mark == "s"]
         if len(starting) > 1:
             yield CallStarted(starting[0], others=tuple(starting[1:]))
     if scope.aborts and state is not State.ABORTING:
@@ -108,41 +108,30 @@ def misplaced(s: Snapshot) -> Iterator[Signal]:
     """Signals that come too late, or twice: a start after an abort, a second decision. None of them may be taken."""
     if s.state.final:
         yield from _AFTER_THE_END
-    slots = s.batch.slots
-    for i, slot in enumerate(slots):
-        taken = _TAKEN[slot.status]
-        if "s" not in taken or s.state is State.ABORTING:
+    for i, mark in enumerate(s.batch.marks):
+        name = s.batch.calls[i].name
+        if mark not in "sr" or s.state is State.ABORTING:
             yield CallStarted(i)
         yield CallStarted(i, others=(i,))
-        for j, other in enumerate(slots):
-            if other.status != "starting":
+        for j, other in enumerate(s.batch.marks):
+            if other != "s":
                 yield CallStarted(i, others=(j,))
-        if "h" not in taken:
+        if mark != "s":
             yield CallHeld(i)
-        if "d" not in taken:
+        if mark != "h":
             yield CallDecided(i, True)
             yield CallDecided(i, False)
-        if "r" not in taken:
-            yield CallReturned(i, _settled(i, slot.call.name, "once more").result)
-        if "e" not in taken:
-            yield _settled(i, slot.call.name, "once more")
+        if mark != "r":
+            yield CallReturned(i, _settled(i, name, "once more").result)
+        if mark not in "srt":
+            yield _settled(i, name, "once more")
 
 
-_TAKEN: dict[CallStatus, str] = {
-    "waiting": "",
-    "starting": "she",
-    "held": "d",
-    "running": "sre",
-    "returned": "e",
-    "settled": "",
-}
-"""Which signals a call takes: it is started, held, decided, returned, settled (it ends)."""
-
-
-def _call(i: int, slot: Slot, scope: Scope, stopping: bool) -> Iterator[Signal]:
-    """What may become of a call."""
-    status, name = slot.status, slot.call.name
-    if status == "starting":
+def _call(s: Snapshot, i: int, mark: str, scope: Scope) -> Iterator[Signal]:
+    """What may become of a call, by its mark in the batch."""
+    name = s.batch.calls[i].name
+    if mark == "s":
+        slot = s.batch.slot(i)
         yield CallStarted(i, slot.attempts + 1)
         yield _settled(i, name, "not valid")  # an unknown tool, bad arguments, a denial
         if not slot.approved:
@@ -152,19 +141,19 @@ def _call(i: int, slot: Slot, scope: Scope, stopping: bool) -> Iterator[Signal]:
                 yield attrs.evolve(_settled(i, name, "not permitted"), stop="that is forbidden")
             if scope.hook_failures:
                 yield _AUTHORIZE_FAILED
-    elif status == "running":
+    elif mark == "r":
         yield _settled(i, name, "ok")
         yield _settled(i, name, "failed")
-        if not stopping:
+        if s.state is not State.ABORTING:
             if scope.returned:
                 yield CallReturned(i, _settled(i, name, "ok").result)
             if scope.restarts:
-                yield CallStarted(i, slot.attempts + 1)
-    elif status == "returned":
+                yield CallStarted(i, s.batch.slot(i).attempts + 1)
+    elif mark == "t":
         yield _settled(i, name, "seen by a hook")
         if scope.hook_failures:
             yield _AFTER_CALL_FAILED
-    elif status == "held":
+    elif mark == "h":
         yield CallDecided(i, True)
         yield CallDecided(i, False, "no")
 
