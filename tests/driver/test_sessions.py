@@ -9,8 +9,11 @@ import trio
 
 from edgewise import (
     Agent,
+    Allow,
+    Ask,
     CallContext,
     Continue,
+    JournalError,
     MemoryJournal,
     MisuseError,
     SessionBusy,
@@ -326,3 +329,69 @@ async def test_an_interrupted_reply_is_asked_for_again(autojump_clock: object) -
     async with second.resume() as run:
         outcome = await run.outcome()
     assert outcome.state == "done" and outcome.text == "anew"
+
+
+async def test_a_held_call_waits_on_over_a_restart_and_is_answered_then() -> None:
+    ledger.clear()
+    script = [calls("again", "once"), says("ok")]
+
+    def ask(call: Any) -> Any:
+        return Ask("sure?") if call.name == "once" else Allow()
+
+    session = Agent(ScriptedModel(script), [once, again], authorize=ask).session()
+    async with session.start("go") as run:
+        async for event in run.events():
+            if isinstance(event, Edge) and event.target == "awaiting_approval":
+                break
+        cut = _cut(session.journal, len(session.journal.records()))  # type: ignore[arg-type]
+    second = Agent(ScriptedModel([says("ok")]), [once, again], authorize=ask).session(cut)
+    async with second.resume() as run:
+        assert run.state == "awaiting_approval"
+        run.approve(1)
+        outcome = await run.outcome()
+    assert outcome.state == "done"
+    assert [key[-2:] for key, _ in ledger] == ["c0", "c1"]  # each once, over both processes
+
+
+class Breaks(MemoryJournal):
+    """Can't write one kind of record."""
+
+    def append(self, record: Record) -> None:
+        if isinstance(record.what, CallSettled):
+            raise OSError("the disk is gone")
+        super().append(record)
+
+
+async def test_a_tool_that_ran_before_its_result_could_be_written_is_known_as_unknown_and_not_run_again(
+    valid: Any,
+) -> None:
+    ledger.clear()
+    journal = Breaks()
+    session = Agent(ScriptedModel([calls("once")]), [once]).session(journal)
+    with pytest.raises(JournalError, match="the disk is gone"):
+        await session.run("go")
+    assert len(ledger) == 1
+    second = Agent(ScriptedModel([says("I will look first")]), [once]).session(_cut(journal, len(journal.records())))
+    async with second.resume() as run:
+        outcome = await run.outcome()
+    assert len(ledger) == 1
+    assert [m.text for m in outcome.messages if isinstance(m, ToolResult)] == [INTERRUPTED]
+    valid(outcome.messages)
+
+
+async def test_when_a_run_breaks_off_no_sibling_goes_on_working(autojump_clock: object) -> None:
+    worked: list[float] = []
+
+    @tool
+    async def work() -> str:
+        """Work on and on."""
+        while True:
+            await trio.sleep(1)
+            worked.append(trio.current_time())
+
+    session = Agent(ScriptedModel([calls("work", "once")]), [work, once]).session(Breaks())
+    with pytest.raises(JournalError):
+        await session.run("go")
+    at = len(worked)
+    await trio.sleep(100)
+    assert len(worked) == at
