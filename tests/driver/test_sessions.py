@@ -24,7 +24,7 @@ from edgewise import (
     replay,
 )
 from edgewise.adapters.models.scripted import ScriptedModel, calls, fails, says
-from edgewise.statemachine.events import CallBegan, MessageDelta
+from edgewise.statemachine.events import CallBegan, Edge, MessageDelta
 from edgewise.statemachine.machine import INTERRUPTED
 from edgewise.statemachine.records import Record
 from edgewise.statemachine.signals import CallSettled, CallStarted
