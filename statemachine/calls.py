@@ -5,7 +5,6 @@ Whatever goes wrong on the way leaves through the same exit: an error result tha
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -259,6 +258,8 @@ class LiveCall:
 
 
 def _unknown_tool(host: Host, call: ToolCall) -> ToolResult:
+    import difflib  # only needed here, and slow to import
+
     names = sorted(host.tools)
     near = difflib.get_close_matches(call.name, names, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""

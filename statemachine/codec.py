@@ -21,7 +21,7 @@ import attrs
 
 from edgewise.statemachine.history import History
 from edgewise.statemachine.messages import AssistantContent, Message, ToolCall, Usage, UserContent
-from edgewise.statemachine.records import Happening, Record
+from edgewise.statemachine.records import Happening, Record, RunStarted
 from edgewise.statemachine.signals import Effect, Signal
 from edgewise.statemachine.snapshot import Batch, Ending, Policy, Slot, Snapshot, State
 from edgewise.statemachine.verdicts import Verdict
@@ -49,14 +49,19 @@ def _types() -> dict[str, type]:
 def _converter() -> Converter:
     import cattrs
     import cattrs.preconf.json
-    from cattrs.gen import make_dict_unstructure_fn
+    from cattrs.gen import make_dict_unstructure_fn, override
 
     converter = cattrs.preconf.json.make_converter(omit_if_default=True, forbid_extra_keys=False)
+    converter.register_unstructure_hook_func(lambda cls: cls == frozenset[str], sorted)
     # A default of today may be another one tomorrow; what a run was governed by is written out.
     converter.register_unstructure_hook(
         Policy, make_dict_unstructure_fn(Policy, converter, _cattrs_omit_if_default=False)
     )
-    converter.register_unstructure_hook_func(lambda cls: cls == frozenset[str], sorted)
+    governed = override(omit_if_default=False)
+    converter.register_unstructure_hook_factory(
+        lambda cls: cls in (RunStarted, Snapshot),
+        lambda cls: make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, policy=governed),
+    )
     _be_strict(converter)
     for union in _UNIONS:
         _tag(union, converter)
@@ -77,17 +82,22 @@ _JSON_NAMES = {
 }
 
 
-def _expected(kind: Any, data: Any) -> Any:
-    if type(data) is kind or (kind is float and type(data) is int):
-        return kind(data)
-    raise ValueError(f"expected {_JSON_NAMES[kind]}, not {_JSON_NAMES.get(type(data), data)}")
+def _expected(kind: Any, data: Any, length: int | None = None) -> Any:
+    if type(data) is not kind and (kind, type(data)) not in ((float, int), (list, tuple)):
+        raise ValueError(f"expected {_JSON_NAMES[kind]}, not {_JSON_NAMES.get(type(data), data)}")
+    if length is not None and len(data) != length:
+        raise ValueError(f"expected {length} items, not {len(data)}")
+    return kind(data)
 
 
 def _be_strict(converter: Converter) -> None:
     """A journal is not guessed at: left alone, cattrs reads "false" as True, null as "None" and [] as an object."""
 
     def many(kind: Any) -> Callable[[Any, Any], Any]:
-        make, items = get_origin(kind), cast("Any", list)[get_args(kind)[0]]
+        make, kinds = get_origin(kind), get_args(kind)
+        if make is tuple and kinds[-1] is not Ellipsis:
+            return lambda data, _: tuple(map(converter.structure, _expected(list, data, len(kinds)), kinds))
+        items = cast("Any", list)[kinds[0]]
         return lambda data, _: make(converter.structure(_expected(list, data), items))
 
     def fields(cls: Any) -> Callable[[Any, Any], Any]:

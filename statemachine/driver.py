@@ -14,31 +14,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from random import Random
 from typing import TypeAlias
 
 import structlog
 import trio
 
+from edgewise.statemachine.audience import Audience
 from edgewise.statemachine.calls import LiveCall, LivePermission, Together
 from edgewise.statemachine.config import Config
-from edgewise.statemachine.edgelog import EdgeLog
 from edgewise.statemachine.errors import IllegalSignal, JournalError
-from edgewise.statemachine.events import (
-    CallAwaitsApproval,
-    CallEnded,
-    Edge,
-    Event,
-    MessageEnded,
-    MessageFailed,
-    RunFinished,
-    Subscription,
-    TurnEnded,
-)
+from edgewise.statemachine.events import Edge, Event
 from edgewise.statemachine.hooks import Report, ShouldContinue, call_hook, checked_verdict, is_inline
-from edgewise.statemachine.machine import Step, advance
-from edgewise.statemachine.messages import AssistantMessage, ToolCall, ToolResult, error_result
+from edgewise.statemachine.machine import advance
+from edgewise.statemachine.messages import error_result
 from edgewise.statemachine.modelcalls import NEVER_SENT, LiveRequest
 from edgewise.statemachine.outcome import Outcome
 from edgewise.statemachine.ports import Journal, Tool
@@ -46,9 +36,6 @@ from edgewise.statemachine.records import Happening, Record
 from edgewise.statemachine.signals import (
     AbortRequested,
     AskHook,
-    CallDecided,
-    CallHeld,
-    CallReturned,
     CallSettled,
     CallStarted,
     CancelCall,
@@ -56,7 +43,6 @@ from edgewise.statemachine.signals import (
     Effect,
     HookFailed,
     InputQueued,
-    ModelFailed,
     Signal,
     StartCall,
     TurnJudged,
@@ -125,13 +111,13 @@ class Driver:
         "_owner",
         "_stepping",
         "_work",
+        "audience",
         "calls",
         "config",
         "done",
         "error",
         "journal",
         "left_over",
-        "log",
         "over",
         "paused",
         "permissions",
@@ -140,7 +126,6 @@ class Driver:
         "run_id",
         "seq",
         "snapshot",
-        "subscriptions",
         "token",
         "tools",
         "turns_away",
@@ -176,9 +161,8 @@ class Driver:
         """The calls whose start is on record, and that are not over."""
         self.permissions: set[LivePermission] = set()
         self.request: LiveRequest | None = None
-        self.subscriptions: list[Subscription] = []
         self.paused = False
-        self.log = EdgeLog(run_id)
+        self.audience = Audience(run_id)
         self.watch = current_watch()
         self.token = trio.lowlevel.current_trio_token()
         self._first = effects
@@ -208,7 +192,8 @@ class Driver:
                 self._nursery = nursery
                 if self.config.on_event is not None:
                     # Not in the nursery: what a slow one still has to read, it may read after the run.
-                    trio.lowlevel.spawn_system_task(self._tell, self.config.on_event, self.subscribe())
+                    subscription = self.audience.subscribe()
+                    trio.lowlevel.spawn_system_task(self.audience.serve, self.config.on_event, subscription)
                 self._order(self._first)
                 self._first = ()
                 await self._step_all()
@@ -362,15 +347,15 @@ class Driver:
 
     async def next_edge(self) -> Edge | None:
         """While paused: let signals through until one takes an edge, or the run ends."""
-        while not self.done.is_set():
-            self._credits += 1
-            taken = self._edge_taken = self._edge_taken or trio.Event()
-            self.kick()
-            await taken.wait()
-            if self._last_edge is not None:
-                edge, self._last_edge = self._last_edge, None
-                return edge
-        return None
+        if self.done.is_set():
+            return None
+        self._credits += 1
+        taken = self._edge_taken = self._edge_taken or trio.Event()
+        self._last_edge = None
+        self.kick()
+        await taken.wait()
+        self._edge_taken = None
+        return self._last_edge
 
     async def _step_all(self) -> None:
         """Take signals until none is left. Only one task does this at a time; the others leave theirs to it."""
@@ -410,8 +395,10 @@ class Driver:
             return False
         after, effects, _ = step
         self.snapshot = after
-        if self.log.enabled or self.subscriptions or self._edge_taken is not None:
-            self._show(signal, before, step)
+        if self.audience.attentive or self._edge_taken is not None:
+            self._last_edge = self.audience.show(self.seq, signal, before, step, trio.current_time() - self._entered)
+            if self._edge_taken is not None:
+                self._edge_taken.set()
         if after.state is not before.state:
             self._entered = trio.current_time()
             if after.state is State.ABORTING:
@@ -555,11 +542,7 @@ class Driver:
         if self.done.is_set():
             return
         self.over = True
-        for subscription in self.subscriptions:
-            if self.error is None:
-                subscription.put(RunFinished(self.outcome()))
-            subscription.close()
-        self.subscriptions = []
+        self.audience.close(self.outcome() if self.error is None else None)
         self.watch.forget(self)
         self.done.set()
         if self._edge_taken is not None:
@@ -590,110 +573,17 @@ class Driver:
     def outcome(self) -> Outcome:
         return Outcome(self.run_id, self.snapshot)
 
-    # ---- showing
-
-    def subscribe(self) -> Subscription:
-        subscription = Subscription()
-        if self.done.is_set():
-            subscription.close()
-        else:
-            self.subscriptions.append(subscription)
-        return subscription
+    # ---- for the work under way, see Host
 
     @property
     def heard(self) -> bool:
-        """Whether anybody listens to events; asked before one is made."""
-        return bool(self.subscriptions)
-
-    def look_at(self, due: float) -> None:
-        """Have the watch look at this run's calls when the clock shows ``due`` (trio time)."""
-        self.watch.note(self, due)
+        return self.audience.listens
 
     def emit(self, event: Event) -> None:
-        """Tell the subscribers; those that have gone are forgotten."""
-        if gone := [s for s in self.subscriptions if not s.put(event)]:
-            self.subscriptions = [s for s in self.subscriptions if s not in gone]
+        self.audience.emit(event)
 
-    async def _tell(self, on_event: Callable[[Event], object], subscription: Subscription) -> None:
-        """Serve one callback. It may be slow or raise: that is its own affair."""
-        async for event in subscription.receive:
-            try:
-                told = on_event(event)
-                if isinstance(told, Awaitable):
-                    await told
-            except Exception as error:
-                self.log.warn("subscriber failed", error=f"{type(error).__name__}: {error}")
-                subscription.receive.close()
-                return
-
-    def _show(self, signal: Signal, before: Snapshot, step: Step) -> None:
-        after = step.snapshot
-        edge = Edge(
-            self.run_id,
-            self.seq,
-            before.turn,
-            before.state,
-            signal.name,
-            step.row.label,
-            after.state,
-            _slots_of(signal),
-            tuple([f"{effect.kind} {effect.id}" for effect in step.effects]),
-            trio.current_time() - self._entered,
-        )
-        if self.log.enabled:
-            self.log.edge(edge, after.usage)
-        if self._edge_taken is not None:
-            self._last_edge = edge
-            taken, self._edge_taken = self._edge_taken, None
-            taken.set()
-        if self.subscriptions:
-            self.emit(edge)
-            self._show_content(signal, before, step)
-
-    def _show_content(self, signal: Signal, before: Snapshot, step: Step) -> None:
-        after = step.snapshot
-        turn = before.turn
-        if isinstance(signal, ModelFailed):
-            retried = after.state is State.AWAITING_MODEL
-            self.emit(MessageFailed(turn, str(signal.failure), retried, signal.delay if retried else 0.0))
-        elif isinstance(signal, CallHeld):
-            held = before.batch.calls[signal.slot]
-            self.emit(CallAwaitsApproval(turn, signal.slot, held, signal.reason))
-        for message in after.history[len(before.history) :]:
-            if isinstance(message, AssistantMessage):
-                self.emit(MessageEnded(turn, message))
-        for slot, call, result in _newly_settled(before, after):
-            self.emit(CallEnded(turn, slot, call, result))
-        if before.state is not State.BETWEEN_TURNS and after.state is State.BETWEEN_TURNS:
-            self.emit(TurnEnded(turn, after.usage))
-
-
-def _slots_of(signal: Signal) -> tuple[int, ...]:
-    if isinstance(signal, CallStarted):
-        return (signal.slot, *signal.others)
-    return (signal.slot,) if isinstance(signal, CallHeld | CallDecided | CallReturned | CallSettled) else ()
-
-
-def _newly_settled(before: Snapshot, after: Snapshot) -> list[tuple[int, ToolCall, ToolResult]]:
-    """The calls that this step gave their result, whether it came from outside or from the machine."""
-    old, new = before.batch.slots, after.batch.slots
-    if not new:
-        # The batch was closed: its results are what entered the history last.
-        entered = [m for m in after.history[len(before.history) :] if isinstance(m, ToolResult)]
-        if old:
-            return [
-                (i, slot.call, result)
-                for i, (slot, result) in enumerate(zip(old, entered, strict=False))
-                if slot.status != "settled"
-            ]
-        message = next((m for m in after.history[len(before.history) :] if isinstance(m, AssistantMessage)), None)
-        calls = message.tool_calls if message is not None else ()
-        return [(i, call, result) for i, (call, result) in enumerate(zip(calls, entered, strict=False))]
-    return [
-        (i, slot.call, slot.result)
-        for i, slot in enumerate(new)
-        if slot.status == "settled" and slot.result is not None and (i >= len(old) or old[i].status != "settled")
-    ]
+    def look_at(self, due: float) -> None:
+        self.watch.note(self, due)
 
 
 def hook_failed(hook: str, error: BaseException) -> HookFailed:

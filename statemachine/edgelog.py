@@ -47,7 +47,12 @@ class EdgeLog:
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,
         }
-        self._log.info("edge", **line)
+        try:
+            self._log.info("edge", **line)
+        except Exception:
+            # A processor or a sink of the user's that raises must not end a run; say so once, elsewhere.
+            self.enabled = False
+            logging.getLogger(LOGGER).exception("the edge log of run %s failed and is left off", edge.run_id)
 
     def warn(self, event: str, **fields: Any) -> None:
         """Write a line about something that is not an edge, and that somebody should know."""

@@ -7,7 +7,6 @@ cannot keep an abort from being heard; one that never blocks can be marked :func
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -123,7 +122,6 @@ def is_inline(hook: Callable[..., Any]) -> bool:
     return bool(getattr(hook, "edgewise_inline", False))
 
 
-@functools.lru_cache(maxsize=256)
 def _is_async(hook: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(getattr(hook, "__call__", None))  # noqa: B004
 
@@ -135,7 +133,8 @@ async def call_hook(hook: Callable[..., Any], *args: Any) -> Any:
     elif _is_async(hook):
         return await hook(*args)
     else:
-        result = await trio.to_thread.run_sync(hook, *args, abandon_on_cancel=True)
+        # Boxed, since trio lets no thread give something to await.
+        (result,) = await trio.to_thread.run_sync(lambda: (hook(*args),), abandon_on_cancel=True)
     return await result if inspect.isawaitable(result) else result
 
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import attrs
 
 from edgewise.statemachine.errors import EdgewiseError, Failure
-from edgewise.statemachine.messages import AssistantMessage, Message, ToolResult, Usage
+from edgewise.statemachine.messages import AssistantMessage, Message, ToolResult, Usage, UserMessage
 from edgewise.statemachine.snapshot import Snapshot, State
 
 _EXCERPT = 200
 
 
 def last_action(messages: Sequence[Message]) -> str:
-    """What the run did last, in a line: the last tool call with its outcome, or what the model said."""
+    """What was done last since somebody spoke: a tool call with its outcome, or a reply. Empty when nothing was."""
     result: ToolResult | None = None
     for message in reversed(messages):
         if isinstance(message, ToolResult):
@@ -26,10 +26,10 @@ def last_action(messages: Sequence[Message]) -> str:
                 more = f" (the last of {len(calls)} calls)" if len(calls) > 1 else ""
                 return f"{call.name}({_shortened(call.arguments)}), which {how}{more}"
             if message.text.strip():
-                return f"the model said: {_shortened(message.text.strip())}"
+                return f'the reply "{_shortened(message.text.strip())}"'
         else:
             break
-    return "the model had not replied yet"
+    return ""
 
 
 def _shortened(text: str) -> str:
@@ -50,10 +50,12 @@ class Outcome:
 
     @property
     def text(self) -> str:
-        """The words of the last reply; empty when the run ended before one."""
+        """The words of the reply to what was said last; empty when the run ended before there was one."""
         for message in reversed(self.snapshot.history):
             if isinstance(message, AssistantMessage):
                 return message.text
+            if isinstance(message, UserMessage):
+                break
         return ""
 
     @property
@@ -88,7 +90,8 @@ class Outcome:
         why = f": {self.reason}" if self.reason else ""
         if state == "done":
             return f"Done{why}."
-        last = f"The last action was {last_action(self.messages)}."
+        action = last_action(self.messages)
+        last = f"The last action was {action}." if action else "The model had not replied yet."
         if state == "limit_exceeded":
             return (
                 f"The task did not converge within its limit{why}. {last} Nothing is lost: continue from here with "

@@ -14,7 +14,7 @@ from typing import TypeAlias, overload
 
 import attrs
 
-from edgewise.statemachine.errors import IllegalSignal, JournalCorrupt
+from edgewise.statemachine.errors import IllegalSignal, JournalCorrupt, MisuseError
 from edgewise.statemachine.history import History
 from edgewise.statemachine.machine import advance, start
 from edgewise.statemachine.messages import Message, UserMessage
@@ -90,6 +90,8 @@ def recover(records: Iterable[Record]) -> Recovered:
         if record.seq != seq + 1:
             raise JournalCorrupt(f"record {record.seq} follows record {seq}: something is missing or doubled")
         seq = record.seq
+        if (seq == 1) != isinstance(what, SessionOpened):
+            raise JournalCorrupt(f"record {seq}: {type(what).__name__}; a journal opens with SessionOpened, once")
         if isinstance(what, SessionOpened):
             _check_versions(what)
             session = what.session
@@ -100,12 +102,13 @@ def recover(records: Iterable[Record]) -> Recovered:
             if what.history:
                 past = past.extended(what.history)
             run, runs = record.run, runs + 1
-            snapshot, _ = start(past, what.inputs, what.policy, what.started)
-        elif isinstance(what, RunResumed):
-            continue
-        else:
-            if snapshot is None or record.run != run:
-                raise JournalCorrupt(f"record {seq}: {what.name} of run {record.run}, which has not started")
+            try:
+                snapshot, _ = start(past, what.inputs, what.policy, what.started)
+            except MisuseError as error:
+                raise JournalCorrupt(f"record {seq}: {error}") from error
+        elif snapshot is None or record.run != run:
+            raise JournalCorrupt(f"record {seq}: {type(what).__name__} of run {record.run}, which has not started")
+        elif not isinstance(what, RunResumed):
             try:
                 snapshot = advance(snapshot, what).snapshot
             except IllegalSignal as error:

@@ -57,7 +57,7 @@ class Backoff:
     def delay(self, failure: Failure, attempt: int, random: Random) -> float:
         if failure.retry_after is not None:
             return max(0.0, failure.retry_after)
-        ceiling: float = min(self.longest, self.first * 2.0 ** (attempt - 1))
+        ceiling: float = min(self.longest, self.first * 2.0 ** min(attempt - 1, 1_000))
         return ceiling / 2 + random.random() * ceiling / 2
 
     def bounded(self, failure: Failure) -> Failure:

@@ -66,7 +66,7 @@ class Run:
             raise MisuseError("this run was started already; make another one")
         driver = self._driver = await self._opener.open_run(self._inputs, self._alone)
         if watched:
-            self._first_events = driver.subscribe().receive
+            self._first_events = driver.audience.subscribe().receive
         context = contextvars.copy_context()
         trio.lowlevel.spawn_system_task(driver.drive, name=f"edgewise run {driver.run_id}", context=context)
 
@@ -144,7 +144,11 @@ class Run:
         if self._first_events is not None:
             events, self._first_events = self._first_events, None
             return events
-        return self._live.subscribe().receive
+        driver = self._live
+        subscription = driver.audience.subscribe()
+        if driver.done.is_set():
+            subscription.close()
+        return subscription.receive
 
     @property
     def held(self) -> tuple[HeldCall, ...]:

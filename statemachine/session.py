@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Iterable, Sequence
 
 from edgewise.statemachine.config import Config
@@ -62,7 +62,7 @@ class Session:
                 self._keep(self._snapshot)
             if self._imported:
                 raise MisuseError("this journal already holds a conversation; a history can't be put in front of it")
-        self.id = self.id or secrets.token_hex(8)
+        self.id = self.id or os.urandom(8).hex()
 
     # ---- looking
 

@@ -203,6 +203,19 @@ async def test_a_level_that_filters_edges_out_is_respected(lines: list[dict[str,
     assert lines == []
 
 
+async def test_a_log_that_raises_ends_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(logger: Any, method: str, line: Any) -> Any:
+        raise RuntimeError("the log server is down")
+
+    structlog.configure(processors=[broken])
+    try:
+        outcome = await _agent().run("go")
+    finally:
+        structlog.reset_defaults()
+    assert outcome.state == "done"
+    assert len([r for r in caplog.records if "edge log" in r.message]) == 1
+
+
 # ---- the journal
 
 
