@@ -30,7 +30,7 @@ from edgewise.statemachine.signals import (
     Signal,
     StartCall,
 )
-from edgewise.statemachine.snapshot import Slot, State
+from edgewise.statemachine.snapshot import Batch, State
 from edgewise.statemachine.verdicts import Allow, Ask, Deny
 
 ABORTED = "Aborted: the run was stopped while this call ran. What it did until then may be incomplete."
@@ -66,18 +66,18 @@ class LiveCall:
     _tool: Tool
     _arguments: dict[str, Any]
 
-    def __init__(self, host: Host, effect: StartCall, slot: Slot) -> None:
+    def __init__(self, host: Host, effect: StartCall, call: ToolCall) -> None:
         self.host = host
         self.slot = effect.slot
         self._effect_id = effect.id
-        self.call = slot.call
+        self.call = call
         self.scope: trio.CancelScope | None = None
         self.cause: Literal["", "abort", "timeout"] = ""
         self.limit = math.inf
         self.due = math.inf
         """When the watch should look at it next: at its time limit, then at the end of its grace period."""
         self.abandoned = False
-        self._attempt = slot.attempts + 1
+        self._attempt = 1
         self._rewritten: str | None = None
         self._thread_scope: trio.CancelScope | None = None
         self._context: CallContext | None = None
@@ -85,20 +85,25 @@ class LiveCall:
 
     # ---- before it starts
 
-    def prepare(self, slot: Slot) -> CallSettled | None:
+    def prepare(self, batch: Batch) -> CallSettled | None:
         """Find the tool and read its arguments. Gives the call's end when it goes no further than that."""
-        call, number, host = self.call, self.slot, self.host
-        tool = host.tools.get(call.name)
-        if slot.status == "returned" and slot.result is not None:
-            return CallSettled(number, slot.result)
-        if slot.status == "running":  # in another process, which died
-            stopping = host.snapshot.state is State.ABORTING
-            if tool is None or tool.replay != "safe" or stopping:
-                return CallSettled(number, error_result(call, INTERRUPTED))
+        number = self.slot
+        rewritten: str | None = None
+        tool = self.host.tools.get(self.call.name)
+        if batch.particulars or batch.marks[number] != "s":
+            slot = batch.slot(number)
+            self._attempt = slot.attempts + 1
+            rewritten = slot.arguments
+            if slot.status == "returned" and slot.result is not None:
+                return CallSettled(number, slot.result)
+            if slot.status == "running":  # in another process, which died
+                stopping = self.host.snapshot.state is State.ABORTING
+                if tool is None or tool.replay != "safe" or stopping:
+                    return CallSettled(number, error_result(self.call, INTERRUPTED))
         if tool is None:
-            return CallSettled(number, _unknown_tool(host, call))
+            return CallSettled(number, _unknown_tool(self.host, self.call))
         self._tool = tool
-        return self._read(slot.arguments)
+        return self._read(rewritten)
 
     def _read(self, rewritten: str | None) -> CallSettled | None:
         call = self.call if rewritten is None else ToolCall(self.call.id, self.call.name, rewritten)
@@ -154,10 +159,20 @@ class LiveCall:
         self.scope = scope
         if self.cause:  # the abort came between the record and this task
             return CallSettled(self.slot, self._cut_short())
+        host, tool, call = self.host, self._tool, self.call
+        config = host.config
+        context = self._context = CallContext(call, host.run_id, self._effect_id, self._attempt, self._show)
+        if self.due == math.inf:
+            self.limit_to(tool.timeout if tool.timeout is not None else config.tool_timeout)
+        if host.heard:
+            host.emit(CallBegan(host.snapshot.turn, self.slot, call))
         try:
-            result = await self._run()
+            if tool.blocking:
+                result = await self._in_thread(context)
+            else:
+                result = make_result(call, await tool.run(self._arguments, context), config.result_limit)
         except (Exception, SystemExit) as error:  # a tool that calls sys.exit() has failed; it must not end the program
-            result = self._cut_short() if self.cause else failed_result(self.call, error, self.host.config.result_limit)
+            result = self._cut_short() if self.cause else failed_result(call, error, config.result_limit)
         finally:
             self._over = True
             self._context = None  # it knows this call; a circle would wait for the garbage collector
@@ -165,25 +180,15 @@ class LiveCall:
             self.due = math.inf
         if self.abandoned:
             return None
-        if self.host.config.after_call is None:
+        if config.after_call is None:
             return CallSettled(self.slot, result)
         return await self._look_after(result)
 
-    async def _run(self) -> ToolResult:
-        host, tool, call = self.host, self._tool, self.call
-        turn = host.snapshot.turn
-        context = self._context = CallContext(call, host.run_id, self._effect_id, self._attempt, self._show)
-        if self.due == math.inf:
-            self.limit_to(tool.timeout if tool.timeout is not None else host.config.tool_timeout)
-        if host.heard:
-            host.emit(CallBegan(turn, self.slot, call))
-        if not tool.blocking:
-            value = await tool.run(self._arguments, context)
-            return make_result(call, value, host.config.result_limit)
-        # A cancel asks a worker thread to stop; only giving it up leaves it behind.
+    async def _in_thread(self, context: CallContext) -> ToolResult:
+        """Run a blocking tool. A cancel asks the thread to stop; only giving the call up leaves it behind."""
         with trio.CancelScope(shield=True) as self._thread_scope:
-            value = await trio.to_thread.run_sync(tool.run, self._arguments, context, abandon_on_cancel=True)
-            return make_result(call, value, host.config.result_limit)
+            value = await trio.to_thread.run_sync(self._tool.run, self._arguments, context, abandon_on_cancel=True)
+            return make_result(self.call, value, self.host.config.result_limit)
         return self._cut_short()
 
     async def _look_after(self, result: ToolResult) -> Signal:

@@ -257,7 +257,7 @@ class Driver:
                         first = piece
                         piece.limit_to(limit)
                     piece.limit, piece.due = first.limit, first.due
-                    nursery.start_soon(self._member, piece, nursery.cancel_scope)
+                    nursery.start_soon(self._member, piece, nursery.cancel_scope, name=piece.call.name)
                 else:
                     nursery.start_soon(self._worker, piece)
         self._in_group = False
@@ -280,7 +280,10 @@ class Driver:
             signal = call.cut_off()
             raise cancelled from None
         finally:
-            await self._work_done(call, signal)
+            self._is_over(call, signal)
+            self._at_work -= 1
+            if not self._stepping:
+                await self._step_all()
 
     async def _worker(self, work: Work) -> None:
         signal: Signal | None = None
@@ -290,14 +293,10 @@ class Driver:
             if scope.cancelled_caught:
                 signal = work.cut_off()
         finally:
-            await self._work_done(work, signal)
-
-    async def _work_done(self, work: Work, signal: Signal | None) -> None:
-        self._is_over(work, signal)
-        self._at_work -= 1
-        if not self._stepping:
-            await self._step_all()
-        self._ring()
+            self._is_over(work, signal)
+            self._at_work -= 1
+            if not self._stepping:
+                await self._step_all()
 
     def _is_over(self, work: Work, signal: Signal | None) -> None:
         """Let go of a piece of work, so that nobody cancels it any more, and leave its signal for the machine."""
@@ -313,10 +312,6 @@ class Driver:
             ticket = work.call if isinstance(signal, CallStarted) else None
         if signal is not None:
             self._inbox.append((signal, ticket))
-
-    def _ring(self) -> None:
-        if self._bell is not None and (self._work or self.over):
-            self._bell.set()
 
     # ---- signals in
 
@@ -376,7 +371,8 @@ class Driver:
         if self.over:
             self._stop_work()
         if self._bell is not None:
-            self._ring()
+            if self._work or self.over:
+                self._bell.set()
         elif self._work and not self._owner_comes_back():
             self._hand_out()
 
@@ -476,9 +472,9 @@ class Driver:
 
     def _prepare_call(self, effect: StartCall, ready: list[LiveCall]) -> None:
         """Take a call as far as it goes without waiting: to its end, to the hook, or to the intent to run it."""
-        slot = self.snapshot.batch.slot(effect.slot)
-        call = LiveCall(self, effect, slot)
-        if (settled := call.prepare(slot)) is not None:
+        batch = self.snapshot.batch
+        call = LiveCall(self, effect, batch.calls[effect.slot])
+        if (settled := call.prepare(batch)) is not None:
             self._inbox.append((settled, None))
         elif self.config.authorize is not None and not effect.approved:
             permission = LivePermission(call)

@@ -22,7 +22,7 @@ Misuse raises. What the world does wrong (a provider, a tool, a model) is data: 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
@@ -82,6 +82,9 @@ class IllegalSignal(MisuseError):
         may = ", ".join(legal) or "nothing, since it is final"
         super().__init__(f"{signal} is not legal in state {state}{reason}; legal there: {may}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.state, self.signal, self.legal, self.why)
+
 
 class SessionBusy(MisuseError):
     """A session runs one thing at a time."""
@@ -102,6 +105,9 @@ class ModelError(EdgewiseError):
         self.failure = failure
         super().__init__(str(failure))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.failure,)
+
 
 class InvalidArguments(EdgewiseError):
     """The arguments of a call do not fit its tool; each fault says where, what was given and what was expected."""
@@ -109,3 +115,6 @@ class InvalidArguments(EdgewiseError):
     def __init__(self, faults: Iterable[str]) -> None:
         self.faults = tuple(faults)
         super().__init__("; ".join(self.faults))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.faults,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 
@@ -119,6 +120,9 @@ class RunEnded(EdgewiseError):
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
         super().__init__(outcome.explanation)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.outcome,)
 
 
 class RunAborted(RunEnded):

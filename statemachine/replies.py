@@ -55,6 +55,7 @@ class Backoff:
     longest: float = 60.0
 
     def delay(self, failure: Failure, attempt: int, random: Random) -> float:
+        """Seconds to wait after the given attempt, counted from 1."""
         if failure.retry_after is not None:
             return max(0.0, failure.retry_after)
         ceiling: float = min(self.longest, self.first * 2.0 ** min(attempt - 1, 1_000))
