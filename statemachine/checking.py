@@ -124,9 +124,11 @@ class _Explorer:
     def run(self) -> Exploration:
         began = time.perf_counter()
         for n, (snapshot, effects) in enumerate(self.beginnings):
-            self._found(snapshot, 0, -1 - n, None)
+            if faults := check_snapshot(snapshot):
+                self._broken(faults, -1 - n)
             if effects != outstanding(snapshot):
                 self._broken(["what a run waits for is not what was ordered when it began"], -1 - n)
+            self._found(snapshot, 0, -1 - n, None)
         todo = self.todo
         while todo:
             self._expand(*todo.popleft())
@@ -148,7 +150,8 @@ class _Explorer:
                 step = self.advance(s, signal)
             except IllegalSignal as error:
                 self._broken([f"it may well happen, and is refused: {error}"], number, signal)
-            if faults := check_step(s, signal, step, self.rules):
+            # At each edge, since a state that looks like a known one to the machine may yet be broken.
+            if faults := check_step(s, signal, step, self.rules) or check_snapshot(step.snapshot):
                 self._broken(faults, number, signal)
             after = step.snapshot
             if after.turn > self.scope.turns and not after.closing and not after.state.final:
@@ -169,8 +172,6 @@ class _Explorer:
             self.final.append(s.state.final)
             if s.state.final:
                 self.finals[s.state] += 1
-            if faults := check_snapshot(s):
-                self._broken(faults, number)
             self.todo.append((number, s, told))
         return number
 

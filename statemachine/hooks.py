@@ -158,7 +158,8 @@ def max_turns(turns: int, *, wrap_up: bool = False) -> ShouldContinue:
     @inline
     def hook(report: Report) -> Verdict:
         if report.snapshot.turn >= turns and report.pending:
-            return Limit(f"it used all {turns} turns", wrap_up)
+            spent = f"all {turns} turns" if turns > 1 else "its one turn"
+            return Limit(f"it used {spent}", wrap_up)
         return _CONTINUE
 
     return hook

@@ -17,11 +17,11 @@ The eight invariants, and the rules that hold them:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from edgewise.statemachine.machine import Step
-from edgewise.statemachine.messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessage
+from edgewise.statemachine.messages import Message, UserMessage
 from edgewise.statemachine.signals import (
     AbortRequested,
     CallDecided,
@@ -31,139 +31,25 @@ from edgewise.statemachine.signals import (
     CallStarted,
     Effect,
     InputQueued,
+    ModelFailed,
     ModelReplied,
     Signal,
+    TurnJudged,
 )
-from edgewise.statemachine.snapshot import CallStatus, Snapshot, State
+from edgewise.statemachine.snapshot import Snapshot, State
+from edgewise.statemachine.verdicts import Finish, Limit
+from edgewise.statemachine.wellformed import STATUS, check_history, check_snapshot
 
-STATUS: Mapping[str, CallStatus] = {
-    "w": "waiting",
-    "s": "starting",
-    "h": "held",
-    "r": "running",
-    "t": "returned",
-    "d": "settled",
-}
-"""The letters of ``Batch.marks`` in words."""
+__all__ = ["RULES", "Rule", "check_history", "check_snapshot", "check_step"]
 
 Rule: TypeAlias = Callable[[Snapshot, Signal, Step], Iterator[str]]
 """Looks at one step and yields what is wrong with it."""
 
 
-def check_history(messages: Iterable[Message], *, open_end: bool = False) -> list[str]:
-    """What is wrong with ``messages``: calls without their one result, results out of place, anything in between.
-
-    Calls and results are paired by position, since ids may be empty or double. With ``open_end`` the calls of the last
-    message need not have results yet.
-
-    >>> call = ToolCall("a", "read_file")
-    >>> check_history([AssistantMessage((call,)), ToolResult("a", "read_file", ())])
-    []
-    >>> check_history([AssistantMessage((call,)), UserMessage(())])
-    ['message 1 (user) stands where the result of call 0 (read_file) of message 0 belongs']
-    """
-    faults: list[str] = []
-    calls: tuple[ToolCall, ...] = ()
-    given = asked_at = last = 0
-    for n, message in enumerate(messages):
-        last = n
-        if type(message) is ToolResult:
-            if given == len(calls):
-                why = "every call before it has its result" if calls else "no call stands before it"
-                faults.append(f"message {n} is a result of {message.name or '(no name)'} without a call: {why}")
-                continue
-            call = calls[given]
-            if (message.call_id, message.name) != (call.id, call.name):
-                faults.append(
-                    f"message {n} answers {_call(message.name, message.call_id)} where the result of call {given} of "
-                    f"message {asked_at}, {_call(call.name, call.id)}, belongs"
-                )
-            given += 1
-            continue
-        if given < len(calls):
-            faults.append(
-                f"message {n} ({message.role}) stands where the result of call {given} ({calls[given].name}) of "
-                f"message {asked_at} belongs"
-            )
-        calls, given, asked_at = (), 0, n
-        if type(message) is AssistantMessage:
-            calls = message.tool_calls
-    if given < len(calls) and not (open_end and last == asked_at):
-        names = ", ".join(f"{i} ({calls[i].name})" for i in range(given, len(calls)))
-        faults.append(f"the history ends without the result of call {names} of message {asked_at}")
-    return faults
-
-
-def _call(name: str, id: str) -> str:
-    return f"{name or '(no name)'} (id {id!r})"
-
-
-# ---- a run at rest
-
-
-def check_snapshot(s: Snapshot) -> list[str]:
-    """What is wrong with a run at rest."""
-    batch, state = s.batch, s.state
-    faults = check_history(s.history, open_end=bool(batch.calls))
-    if batch.calls:
-        last = s.history[-1] if s.history else None
-        if type(last) is not AssistantMessage or last.tool_calls != batch.calls:
-            faults.append("the batch is not that of the last message")
-        if state is State.BETWEEN_TURNS or state is State.AWAITING_MODEL or state.final:
-            faults.append(f"calls are open in state {state}")
-    faults += _waits_for_something(s)
-    faults += _scheduling(s)
-    if s.attempt > s.policy.model_attempts + 1:
-        faults.append(f"attempt {s.attempt} at a request that may be sent {s.policy.model_attempts} times")
-    if (wrong := _unexplained(s)) is not None:
-        faults.append(wrong)
-    return faults
-
-
-def _waits_for_something(s: Snapshot) -> Iterator[str]:
-    """What a live state waits for must be under way."""
-    batch, state, marks = s.batch, s.state, s.batch.marks
-    if state is State.EXECUTING_TOOLS and not batch.active:
-        yield f"no call is at work in {state}"
-    if state is State.AWAITING_APPROVAL and (batch.active or batch.waiting or not batch.held):
-        yield f"{batch.active + batch.waiting} calls are at work and {batch.held} held in {state}"
-    if state is State.ABORTING and batch.calls:
-        if batch.waiting or batch.held or not batch.active:
-            yield "the batch that is being aborted holds calls that nobody works at"
-        if "s" in marks or "t" in marks:
-            yield "the batch that is being aborted holds calls that need not be waited for"
-    for i, (mark, result) in enumerate(zip(marks, batch.results, strict=True)):
-        if (result is not None) != (mark in "td"):
-            yield f"call {i} is {STATUS[mark]} and has {'a' if result else 'no'} result"
-
-
-def _scheduling(s: Snapshot) -> Iterator[str]:
-    batch, policy = s.batch, s.policy
-    if batch.active > policy.max_parallel:
-        yield f"{batch.active} calls at once, where {policy.max_parallel} may be"
-    if policy.exclusive and batch.active > 1:
-        active = [i for i, mark in enumerate(batch.marks) if mark in "srt"]
-        alone = [i for i in active if batch.calls[i].name in policy.exclusive]
-        if alone:
-            yield f"call {alone[0]} ({batch.calls[alone[0]].name}) is to run alone, and {batch.active} are at work"
-
-
-_ENDINGS: dict[State, tuple[str | None, ...]] = {
-    State.DONE: (None, "finish"),
-    State.ABORTED: ("abort", "refusal"),
-    State.LIMIT_EXCEEDED: ("limit",),
-    State.FAILED: ("model", "hook"),
-    State.ABORTING: ("abort", "refusal", "hook"),
-}
-
-
-def _unexplained(s: Snapshot) -> str | None:
-    kind = s.ending.kind if s.ending is not None else None
-    may = _ENDINGS.get(s.state, ("limit",) if s.closing else (None,))
-    return None if kind in may else f"the run is {s.state} and says {kind} of why"
-
-
-# ---- one step
+def it_goes_where_its_row_leads(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
+    """a step ends in the state that its row names"""
+    if step.snapshot.state is not step.row.to:
+        yield f"{step.row} led to {step.snapshot.state}"
 
 
 def history_only_grows(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
@@ -315,12 +201,19 @@ def orders_fit(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
             expected.add(f"StartCall t{turn}.c{i}")
         if new == "r" and stops:
             expected.add(f"CancelCall t{turn}.c{i}")
-    if after.state is State.BETWEEN_TURNS and before.state is not State.BETWEEN_TURNS:
+    if after.state is State.BETWEEN_TURNS and (
+        before.state is not State.BETWEEN_TURNS or isinstance(signal, TurnJudged)
+    ):
         expected.add(f"AskHook t{turn}.judge")
-    if after.state is State.AWAITING_MODEL and (before.turn, before.attempt) != (turn, after.attempt):
+    if after.state is State.AWAITING_MODEL and (
+        before.state is not State.AWAITING_MODEL or isinstance(signal, (ModelReplied, ModelFailed))
+    ):
         expected.add(f"CallModel t{turn}.model")
     if before.state is State.AWAITING_MODEL and after.state is State.ABORTING:
         expected.add(f"CancelModel t{turn}.model")
+    spoken = isinstance(signal, InputQueued) and before.state is State.ABORTING
+    if after.state is State.ABORTING and not (marks or spoken or before.state is State.AWAITING_MODEL):
+        yield "the run is aborting, and nothing is under way"
     ordered = [_order(effect) for effect in step.effects]
     if len(ordered) != len(expected) or set(ordered) != expected:
         due = ", ".join(sorted(expected)) or "nothing"
@@ -331,7 +224,28 @@ def _order(effect: Effect) -> str:
     return f"{effect.kind} {effect.id}"
 
 
+def verdicts_are_heeded(before: Snapshot, signal: Signal, step: Step) -> Iterator[str]:
+    """the hook's verdict decides, and a limit stays one"""
+    after = step.snapshot
+    if isinstance(signal, TurnJudged):
+        verdict = signal.verdict
+        may: tuple[State, ...] = (State.DONE, State.AWAITING_MODEL)
+        if isinstance(verdict, Finish):
+            may = (State.DONE,)
+        elif isinstance(verdict, Limit):
+            may = (State.AWAITING_MODEL if verdict.wrap_up else State.LIMIT_EXCEEDED,)
+            if after.closing != verdict.wrap_up:
+                yield f"{verdict} was given, and the closing word is {'' if after.closing else 'not '}under way"
+        if after.state not in may:
+            yield f"{verdict} led to {after.state}"
+    elif before.closing and before.state is State.AWAITING_MODEL and isinstance(signal, (ModelReplied, ModelFailed)):
+        tried_again = after.state is State.AWAITING_MODEL and after.closing
+        if after.state is not State.LIMIT_EXCEEDED and not tried_again:
+            yield f"the closing word led to {after.state}"
+
+
 RULES: tuple[Rule, ...] = (
+    it_goes_where_its_row_leads,
     history_only_grows,
     replies_are_kept,
     new_messages_are_paired,
@@ -340,6 +254,7 @@ RULES: tuple[Rule, ...] = (
     nothing_starts_once_stopping,
     input_enters_once,
     calls_live_in_order,
+    verdicts_are_heeded,
     orders_fit,
 )
 

@@ -251,12 +251,16 @@ def mark_running(s: Snapshot, signal: CallStarted, to: State) -> tuple[Snapshot,
 
 
 def hold(s: Snapshot, signal: CallHeld, to: State) -> tuple[Snapshot, Effects]:
-    batch, effects = launch(s, s.batch.marked(signal.slot, "h"), s.policy)
+    batch = s.batch.marked(signal.slot, "h")
+    if signal.arguments is not None:
+        batch = batch.with_special(signal.slot, Particulars(arguments=signal.arguments))
+    batch, effects = launch(s, batch, s.policy)
     return moved(s, state=to, batch=batch), effects
 
 
 def admit(s: Snapshot, signal: CallDecided, to: State) -> tuple[Snapshot, Effects]:
-    special = Particulars(True, arguments=signal.arguments)
+    arguments = signal.arguments if signal.arguments is not None else s.batch.special(signal.slot).arguments
+    special = Particulars(True, arguments=arguments)
     batch = s.batch.marked(signal.slot, "w").with_special(signal.slot, special)
     batch, effects = launch(s, batch, s.policy)
     return moved(s, state=to, batch=batch), effects

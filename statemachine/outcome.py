@@ -99,8 +99,8 @@ class Outcome:
                 "session.continue_() or `edgewise resume FILE`, with a new allowance, or narrow the task."
             )
         if state == "aborted":
-            return f"The run was aborted{why}. {last} Every call has its result; the session can be continued."
-        return f"The run failed{why}. {last} The session is intact; mend the cause, then continue it."
+            return f"The run was aborted{why}. {last} Every call has its result; the conversation can be continued."
+        return f"The run failed{why}. {last} Nothing that was said is lost; mend the cause, then continue."
 
     def raise_for_state(self) -> Outcome:
         """Give this outcome when the run is done; else raise RunAborted, LimitExceeded or RunFailed, which carry it."""

@@ -108,15 +108,18 @@ def misplaced(s: Snapshot) -> Iterator[Signal]:
     """Signals that come too late, or twice: a start after an abort, a second decision. None of them may be taken."""
     if s.state.final:
         yield from _AFTER_THE_END
+    elif s.state is State.ABORTING and s.batch.calls:
+        yield from _CUT_SHORT
     for i, mark in enumerate(s.batch.marks):
         name = s.batch.calls[i].name
         if mark not in "sr" or s.state is State.ABORTING:
             yield CallStarted(i)
-        yield CallStarted(i, others=(i,))
-        for j, other in enumerate(s.batch.marks):
-            if other != "s":
-                yield CallStarted(i, others=(j,))
-        if mark != "s":
+        if mark == "s":
+            yield CallStarted(i, others=(i,))
+            for j, other in enumerate(s.batch.marks):
+                if other != "s":
+                    yield CallStarted(i, others=(j,))
+        else:
             yield CallHeld(i)
         if mark != "h":
             yield CallDecided(i, True)

