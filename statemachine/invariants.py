@@ -175,7 +175,7 @@ def calls_live_in_order(before: Snapshot, signal: Signal, step: Step) -> Iterato
     """a call moves only by its own signals; one that started is settled by its own end alone"""
     after = step.snapshot
     stopping = after.state is State.ABORTING or after.state.final
-    own = {signal.slot, *getattr(signal, "others", ())} if hasattr(signal, "slot") else set()
+    own = {getattr(signal, "slot", None), *getattr(signal, "others", ())}
     marks = before.batch.marks
     for i, (old, new) in enumerate(zip(marks, after.batch.marks or "d" * len(marks), strict=False)):
         if new == old and i not in own:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from edgewise import Agent, Allow, Ask, MisuseError, ToolCall, ToolResult
+from edgewise import Agent, Allow, Ask, MisuseError, ToolCall, ToolResult, inline
 from edgewise.adapters.models.scripted import ScriptedModel, calls, says
 from edgewise.statemachine.events import CallAwaitsApproval, Edge
 from edgewise.tools import tool
@@ -34,6 +34,7 @@ async def look() -> str:
     return "looked"
 
 
+@inline
 def _ask_for_money(call: Any) -> Allow | Ask:
     return Ask("that is money") if call.name == "pay" else Allow()
 
