@@ -118,10 +118,6 @@ def launch(s: Snapshot, batch: Batch, policy: Policy) -> tuple[Batch, Effects]:
     return Batch(batch.calls, "".join(letters), batch.results, batch.particulars), tuple(effects)
 
 
-def _ask_model(s: Snapshot, turn: int) -> CallModel:
-    return CallModel(f"t{turn}.model")
-
-
 def _ask_hook(s: Snapshot) -> Effects:
     return (AskHook(f"t{s.turn}.judge"),)
 

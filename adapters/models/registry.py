@@ -39,6 +39,8 @@ _PROVIDERS: Mapping[str, _Provider] = {
 def model(spec: str | Model, **options: Any) -> Model:
     """Give the model that ``spec`` names: ``local``, ``local:NAME_or_PATH``, ``openai:NAME``, or a model itself.
 
+    The path of a ``.gguf`` file may stand alone.
+
     ``options`` go to the adapter, as in ``model("openai:qwen2.5", base_url="http://127.0.0.1:11434/v1")``.
     Raises MisuseError when there is no such provider, when its extra is not installed, or when the options don't fit.
 
@@ -48,7 +50,7 @@ def model(spec: str | Model, **options: Any) -> Model:
     """
     if not isinstance(spec, str):
         return _itself(spec, options)
-    name, _, of_provider = spec.partition(":")
+    name, _, of_provider = (f"local:{spec}" if _is_weights(spec) else spec).partition(":")
     provider = _PROVIDERS.get(name)
     if provider is None:
         raise MisuseError(_unknown(name, ":" in spec))
@@ -63,6 +65,10 @@ def model(spec: str | Model, **options: Any) -> Model:
         return cast(Model, factory(of_provider, **options))
     except TypeError as error:
         raise MisuseError(f"the options {sorted(options)} don't fit {spec!r}: {error}") from error
+
+
+def _is_weights(spec: str) -> bool:
+    return spec.endswith(".gguf") and spec.partition(":")[0] not in _PROVIDERS
 
 
 def _itself(given: Model, options: Mapping[str, Any]) -> Model:

@@ -32,6 +32,11 @@ def test_a_name_finds_its_adapter_and_options_go_there():
     assert found.name == "mine:gpt-5-mini"
 
 
+@pytest.mark.parametrize("spec", ["/some/where/tiny.gguf", "local:/some/where/tiny.gguf"])
+def test_the_path_of_a_weights_file_may_stand_alone(spec):
+    assert "tiny" in model(spec).name
+
+
 def test_only_the_first_colon_parts_provider_and_name():
     assert model("openai:qwen2.5:7b").name == "openai:qwen2.5:7b"
 

@@ -75,7 +75,7 @@ class StepReader:
             char = _SHORT[escape[2]] if escape[2] else chr(int(escape[1], 16))
             if "\ud800" <= char <= "\udbff":
                 low = _ESCAPE.match(text, end)
-                if low is None and len(text) - end < 6:
+                if low is None and (end == len(text) or (text[end] == "\\" and len(text) - end < 6)):
                     break
                 if low is not None and low[1] and "\udc00" <= chr(int(low[1], 16)) <= "\udfff":
                     char = json.loads(f'"{text[at : low.end()]}"')
