@@ -19,6 +19,7 @@ ANSWER = "answer"
 """The name under which the model answers, as if it were a tool too: so the choice is made by one word."""
 
 _MOST_RULES = 2000
+_MOST_NUMBERS = 100
 _ROOM = {
     "char": r'[^"\\\x00-\x1f\x7f] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4})',
     "said": r'[^"\\\x00-\x20\x7f]',
@@ -121,11 +122,18 @@ class _Writer:
         if kind == "string":
             return '"\\"" char+ "\\""' if _count(schema.get("minLength")) else "string"
         if kind in ("integer", "number"):
-            least = schema.get("minimum", schema.get("exclusiveMinimum"))
-            positive = isinstance(least, int | float) and least >= 0
-            whole = '("0" | [1-9] [0-9]{0,15})' if positive else "integer"
-            return whole if kind == "integer" else f'{whole} ("." [0-9]{{1,16}})?'
+            return self._number(schema, kind == "integer")
         return kind if kind in ("boolean", "null") else "any"
+
+    def _number(self, schema: Mapping[str, Any], whole: bool) -> str:
+        least, most = schema.get("minimum"), schema.get("maximum")
+        if whole and isinstance(least, int) and isinstance(most, int) and 0 <= most - least < _MOST_NUMBERS:
+            return f"({' | '.join(_literal(str(number)) for number in range(least, most + 1))})"
+        least = least if least is not None else schema.get("exclusiveMinimum")
+        digits = "integer"
+        if isinstance(least, int | float) and least >= 0:
+            digits = "[1-9] [0-9]{0,15}" if whole and least > 0 else '("0" | [1-9] [0-9]{0,15})'
+        return digits if whole else f'{digits} ("." [0-9]{{1,16}})?'
 
     def _object(self, schema: Mapping[str, Any]) -> str:
         properties = schema.get("properties")
