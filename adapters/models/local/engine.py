@@ -170,7 +170,7 @@ class _Reading:
 
     def __call__(self, chunk: dict[str, Any]) -> bool:
         try:
-            return self._take(chunk)
+            return self._take(chunk) or self._stopped()
         except Exception as error:  # llama.cpp would swallow it
             self._failure = _failed("internal", f"cannot read {chunk!r}: {error!r}")
             return True

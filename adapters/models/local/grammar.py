@@ -129,7 +129,9 @@ class _Writer:
         least, most = schema.get("minimum"), schema.get("maximum")
         if whole and isinstance(least, int) and isinstance(most, int) and 0 <= most - least < _MOST_NUMBERS:
             return f"({' | '.join(_literal(str(number)) for number in range(least, most + 1))})"
-        least = least if least is not None else schema.get("exclusiveMinimum")
+        above = schema.get("exclusiveMinimum")
+        if least is None and isinstance(above, int | float):
+            least = above + 1 if whole else above
         digits = "integer"
         if isinstance(least, int | float) and least >= 0:
             digits = "[1-9] [0-9]{0,15}" if whole and least > 0 else '("0" | [1-9] [0-9]{0,15})'
