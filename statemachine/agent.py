@@ -21,6 +21,7 @@ from edgewise.statemachine.hooks import (
 from edgewise.statemachine.messages import Input, Message, user_message
 from edgewise.statemachine.outcome import Outcome
 from edgewise.statemachine.ports import Journal, Model, Tool
+from edgewise.statemachine.records import NO_JOURNAL
 from edgewise.statemachine.replies import Backoff
 from edgewise.statemachine.run import Run
 from edgewise.statemachine.session import Session
@@ -112,11 +113,11 @@ class Agent:
 
     async def run(self, said: Input, *, history: Iterable[Message] = ()) -> Outcome:
         """Run to the end and say how it went. What the world did wrong is in the outcome: ``raise_for_state()``."""
-        return await Run(self.session(history=history), (user_message(said),), alone=True).to_end()
+        return await Run(Session(self.config, NO_JOURNAL, history), (user_message(said),), alone=True).to_end()
 
     def start(self, said: Input, *, history: Iterable[Message] = ()) -> Run:
         """A run to be controlled: ``async with agent.start("...") as run``."""
-        return self.session(history=history).start(said)
+        return Session(self.config, NO_JOURNAL, history).start(said)
 
     def run_sync(self, said: Input, *, history: Iterable[Message] = ()) -> Outcome:
         """:meth:`run` for plain programs.

@@ -39,7 +39,7 @@ class Audience:
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
         self._log = EdgeLog(run_id)
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: tuple[Subscription, ...] = ()
         self.attentive = self._log.enabled
         """Whether anybody looks; asked before anything is made for them to see."""
 
@@ -50,14 +50,14 @@ class Audience:
 
     def subscribe(self) -> Subscription:
         subscription = Subscription()
-        self._subscriptions.append(subscription)
+        self._subscriptions = (*self._subscriptions, subscription)
         self.attentive = True
         return subscription
 
     def emit(self, event: Event) -> None:
         """Tell the subscribers; those that have gone are forgotten."""
         if gone := [s for s in self._subscriptions if not s.put(event)]:
-            self._subscriptions = [s for s in self._subscriptions if s not in gone]
+            self._subscriptions = tuple([s for s in self._subscriptions if s not in gone])
             self.attentive = self._log.enabled or bool(self._subscriptions)
 
     def close(self, outcome: Outcome | None) -> None:
@@ -66,7 +66,7 @@ class Audience:
             if outcome is not None:
                 subscription.put(RunFinished(outcome))
             subscription.close()
-        self._subscriptions = []
+        self._subscriptions = ()
 
     async def serve(self, on_event: Callable[[Event], object], subscription: Subscription) -> None:
         """Call ``on_event`` with all that ``subscription`` brings. It may be slow or raise: that is its own affair."""

@@ -41,20 +41,16 @@ _FIRST_STARTS = tuple([CallStarted(slot) for slot in range(8)])
 """Nearly all starts are one of these, and journals keep them; so they share them."""
 
 
-class LiveCall:
+class LiveCall(CallContext):
     """A call under way in this process: first prepared, then, once its start is on record, run."""
 
     __slots__ = (
         "_arguments",
-        "_attempt",
-        "_context",
-        "_effect_id",
         "_over",
         "_rewritten",
         "_thread_scope",
         "_tool",
         "abandoned",
-        "call",
         "cause",
         "due",
         "host",
@@ -69,18 +65,15 @@ class LiveCall:
     def __init__(self, host: Host, effect: StartCall, call: ToolCall) -> None:
         self.host = host
         self.slot = effect.slot
-        self._effect_id = effect.id
-        self.call = call
+        super().__init__(call, host.run_id, effect.id)
         self.scope: trio.CancelScope | None = None
         self.cause: Literal["", "abort", "timeout"] = ""
         self.limit = math.inf
         self.due = math.inf
         """When the watch should look at it next: at its time limit, then at the end of its grace period."""
         self.abandoned = False
-        self._attempt = 1
         self._rewritten: str | None = None
         self._thread_scope: trio.CancelScope | None = None
-        self._context: CallContext | None = None
         self._over = False
 
     # ---- before it starts
@@ -92,7 +85,7 @@ class LiveCall:
         tool = self.host.tools.get(self.call.name)
         if batch.particulars or batch.marks[number] != "s":
             slot = batch.slot(number)
-            self._attempt = slot.attempts + 1
+            self.attempt = slot.attempts + 1
             rewritten = slot.arguments
             if slot.status == "returned" and slot.result is not None:
                 return CallSettled(number, slot.result)
@@ -128,12 +121,12 @@ class LiveCall:
         """What is proposed to the machine, and written down, before the tool runs."""
         if self.plain and self.slot < len(_FIRST_STARTS):
             return _FIRST_STARTS[self.slot]
-        return CallStarted(self.slot, self._attempt, self._rewritten)
+        return CallStarted(self.slot, self.attempt, self._rewritten)
 
     @property
     def plain(self) -> bool:
         """Whether there is nothing to its intent but its slot, so that it can share a record with others."""
-        return self._attempt == 1 and self._rewritten is None
+        return self.attempt == 1 and self._rewritten is None
 
     def answer(self, taken: bool) -> None:
         """The intent was taken, so the call may run; or it was refused, since an abort was faster."""
@@ -146,7 +139,7 @@ class LiveCall:
         """Let it run so long from now on; the watch sees to it."""
         if seconds is not None:
             self.limit = seconds
-            self.due = trio.current_time() + seconds
+            self.due = self.host.now() + seconds
             self.host.look_at(self.due)
 
     @property
@@ -161,21 +154,19 @@ class LiveCall:
             return CallSettled(self.slot, self._cut_short())
         host, tool, call = self.host, self._tool, self.call
         config = host.config
-        context = self._context = CallContext(call, host.run_id, self._effect_id, self._attempt, self._show)
         if self.due == math.inf:
             self.limit_to(tool.timeout if tool.timeout is not None else config.tool_timeout)
         if host.heard:
             host.emit(CallBegan(host.snapshot.turn, self.slot, call))
         try:
             if tool.blocking:
-                result = await self._in_thread(context)
+                result = await self._in_thread()
             else:
-                result = make_result(call, await tool.run(self._arguments, context), config.result_limit)
+                result = make_result(call, await tool.run(self._arguments, self), config.result_limit)
         except (Exception, SystemExit) as error:  # a tool that calls sys.exit() has failed; it must not end the program
             result = self._cut_short() if self.cause else failed_result(call, error, config.result_limit)
         finally:
             self._over = True
-            self._context = None  # it knows this call; a circle would wait for the garbage collector
         if not self.cause:
             self.due = math.inf
         if self.abandoned:
@@ -184,10 +175,10 @@ class LiveCall:
             return CallSettled(self.slot, result)
         return await self._look_after(result)
 
-    async def _in_thread(self, context: CallContext) -> ToolResult:
+    async def _in_thread(self) -> ToolResult:
         """Run a blocking tool. A cancel asks the thread to stop; only giving the call up leaves it behind."""
         with trio.CancelScope(shield=True) as self._thread_scope:
-            value = await trio.to_thread.run_sync(self._tool.run, self._arguments, context, abandon_on_cancel=True)
+            value = await trio.to_thread.run_sync(self._tool.run, self._arguments, self, abandon_on_cancel=True)
             return make_result(self.call, value, self.host.config.result_limit)
         return self._cut_short()
 
@@ -209,12 +200,11 @@ class LiveCall:
         """What it means that the call was cancelled: its result, unless it was given up already."""
         return None if self.abandoned else CallSettled(self.slot, self._cut_short())
 
-    def cancel(self, cause: Literal["abort", "timeout"], due: float) -> None:
+    def interrupt(self, cause: Literal["abort", "timeout"], due: float) -> None:
         """Ask it to stop; the watch looks whether it has when the clock shows ``due``."""
         self.cause = self.cause or cause
         self.due = due
-        if self._context is not None:
-            self._context.cancel()
+        self._cancelled = True
         if self.scope is not None:
             self.scope.cancel()
 
@@ -223,7 +213,7 @@ class LiveCall:
         if now < self.due or self.abandoned:
             return None
         if not self.cause:
-            self.cancel("timeout", now + grace)
+            self.interrupt("timeout", now + grace)
             return None
         self.abandon()
         why = "was cancelled" if self.cause == "abort" else f"exceeded its time limit of {self.limit:g} s"
@@ -246,7 +236,7 @@ class LiveCall:
             return error_result(self.call, text)
         return error_result(self.call, ABORTED)
 
-    def _show(self, progress: Any) -> None:
+    def update(self, progress: Any) -> None:
         """Pass a progress report on to the subscribers, from whatever thread; late ones are dropped."""
         if trio.lowlevel.in_trio_task():
             self._deliver(progress)

@@ -69,7 +69,7 @@ class Draft:
     __slots__ = ("_blocks", "_listener", "model", "usage")
 
     def __init__(self, listener: Listener | None = None, model: str = "") -> None:
-        self._blocks: list[_Block] = []
+        self._blocks: tuple[_Block, ...] = ()
         self._listener = listener
         self.model = model
         self.usage: Usage = NO_USAGE
@@ -86,10 +86,12 @@ class Draft:
             self._listener(block.kind, text, number)
 
     def _current(self, kind: DeltaKind) -> _Block:
-        blocks = self._blocks
-        if not blocks or blocks[-1].kind != kind:
-            blocks.append(_Block(kind))
-        return blocks[-1]
+        if not self._blocks or self._blocks[-1].kind != kind:
+            self._add(_Block(kind))
+        return self._blocks[-1]
+
+    def _add(self, block: _Block) -> None:
+        self._blocks = (*self._blocks, block)
 
     def text(self, delta: str) -> None:
         """Append words to the answer."""
@@ -100,7 +102,7 @@ class Draft:
         block = self._current("thinking")
         if block.signature is not None:
             block = _Block("thinking")
-            self._blocks.append(block)
+            self._add(block)
         if signature is not None:
             block.signature = signature
         self._told(block, delta)
@@ -111,7 +113,7 @@ class Draft:
         if block is None:
             block = _Block("arguments")
             block.index = index
-            self._blocks.append(block)
+            self._add(block)
         block.call_id = block.call_id or id
         block.name = block.name or name
         self._told(block, arguments)

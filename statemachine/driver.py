@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from random import Random
 from typing import TypeAlias
 
@@ -27,12 +27,12 @@ from edgewise.statemachine.config import Config
 from edgewise.statemachine.errors import IllegalSignal, JournalError
 from edgewise.statemachine.events import Edge, Event
 from edgewise.statemachine.hooks import Report, ShouldContinue, call_hook, checked_verdict, is_inline
-from edgewise.statemachine.machine import advance
+from edgewise.statemachine.machine import Step, advance
 from edgewise.statemachine.messages import error_result
 from edgewise.statemachine.modelcalls import NEVER_SENT, LiveRequest
 from edgewise.statemachine.outcome import Outcome
 from edgewise.statemachine.ports import Journal, Tool
-from edgewise.statemachine.records import Happening, Record
+from edgewise.statemachine.records import NO_JOURNAL, Happening, Record
 from edgewise.statemachine.signals import (
     AbortRequested,
     AskHook,
@@ -88,9 +88,12 @@ class LiveHook:
 
 
 _RANDOM = Random()
+_NOBODY: frozenset[LivePermission] = frozenset()
 _GO_ON = TurnJudged(Continue())
 
 Work: TypeAlias = LiveCall | LiveRequest | LivePermission | LiveHook
+Answered: TypeAlias = Ticket | LiveCall | Together
+"""Who is told whether a signal was taken."""
 
 
 class Driver:
@@ -100,7 +103,9 @@ class Driver:
         "_at_work",
         "_began",
         "_bell",
+        "_clock",
         "_credits",
+        "_cut",
         "_edge_taken",
         "_entered",
         "_first",
@@ -155,11 +160,11 @@ class Driver:
         self.over = False
         """Final, or broken off by an error: nothing may begin any more."""
         self.error: BaseException | None = None
-        self.left_over: list[InputQueued] = []
+        self.left_over: Sequence[InputQueued] = ()
         """Input that came too late for this run."""
         self.calls: dict[int, LiveCall] = {}
         """The calls whose start is on record, and that are not over."""
-        self.permissions: set[LivePermission] = set()
+        self.permissions: frozenset[LivePermission] = _NOBODY
         self.request: LiveRequest | None = None
         self.paused = False
         self.audience = Audience(run_id)
@@ -169,17 +174,24 @@ class Driver:
         self._work: list[Work] = []
         self._at_work = 0
         self._in_group = False
-        self._inbox: list[tuple[Signal, Ticket | LiveCall | Together | None]] = []
+        self._inbox: list[tuple[Signal, Answered | None]] = []
         self._stepping = False
         self._credits = 0
         self._edge_taken: trio.Event | None = None
         self._last_edge: Edge | None = None
         self._bell: trio.Event | None = None
+        self._cut = False
+        """Something was cancelled since the owner opened its scope: perhaps that very scope."""
         self._nursery: trio.Nursery | None = None
         self._owner: trio.lowlevel.Task | None = None
-        self._began = self._entered = trio.current_time()
+        self._clock = trio.lowlevel.current_clock()
+        self._began = self._entered = self.now()
         if snapshot.state is State.ABORTING and not snapshot.batch.open:
             self._inbox.append((NEVER_SENT, None))
+
+    def now(self) -> float:
+        """``trio.current_time()``, without the search for the loop."""
+        return self._clock.current_time()
 
     # ---- the owner
 
@@ -219,14 +231,16 @@ class Driver:
     async def _go_on(self) -> None:
         """The owner's part, until something that it did itself is cancelled: then it needs another scope."""
         work: Work | None = None
+        self._cut = False
         with trio.CancelScope() as scope:
-            while not self.over and not scope.cancel_called:
+            while not self.over and not self._cut:
                 if len(self._work) == 1 and not self._at_work:
                     work = self._work.pop()
                     signal = await work.go(scope)
                     self._is_over(work, signal)
-                    work = None
-                    await self._step_all()
+                    work = signal = None
+                    if (rest := self._step()) is not None:
+                        await rest
                 elif self._work and not self._at_work:
                     await self._do_together()
                 elif self._work:
@@ -282,8 +296,8 @@ class Driver:
         finally:
             self._is_over(call, signal)
             self._at_work -= 1
-            if not self._stepping:
-                await self._step_all()
+            if (rest := self._step()) is not None:
+                await rest
 
     async def _worker(self, work: Work) -> None:
         signal: Signal | None = None
@@ -295,8 +309,8 @@ class Driver:
         finally:
             self._is_over(work, signal)
             self._at_work -= 1
-            if not self._stepping:
-                await self._step_all()
+            if (rest := self._step()) is not None:
+                await rest
 
     def _is_over(self, work: Work, signal: Signal | None) -> None:
         """Let go of a piece of work, so that nobody cancels it any more, and leave its signal for the machine."""
@@ -308,7 +322,7 @@ class Driver:
             if self.request is work:
                 self.request = None
         elif isinstance(work, LivePermission):
-            self.permissions.discard(work)
+            self.permissions -= {work}
             ticket = work.call if isinstance(signal, CallStarted) else None
         if signal is not None:
             self._inbox.append((signal, ticket))
@@ -319,8 +333,8 @@ class Driver:
         """Hand a signal to the machine and wait until it was taken and written (True) or refused (False)."""
         ticket = Ticket()
         self._inbox.append((signal, ticket))
-        if not self._stepping:
-            await self._step_all()
+        if (rest := self._step()) is not None:
+            await rest
         if ticket.taken is None:
             ticket.event = trio.Event()
             await ticket.event.wait()
@@ -353,21 +367,79 @@ class Driver:
         return self._last_edge
 
     async def _step_all(self) -> None:
-        """Take signals until none is left. Only one task does this at a time; the others leave theirs to it."""
+        if (rest := self._step()) is not None:
+            await rest
+
+    def _step(self) -> Awaitable[None] | None:
+        """Take signals until none is left. Only one task does this at a time; the others leave theirs to it.
+
+        Most journals write at once. Then all is done when this returns, without a coroutine; otherwise what it gives
+        has to be awaited, and does the rest.
+        """
         if self._stepping:
-            return
+            return None
         self._stepping = True
         inbox = self._inbox
         try:
             while inbox and self.error is None and (not self.paused or self._credits):
                 signal, ticket = inbox.pop(0)
-                taken = await self._take(signal)
-                if taken and self._credits:
-                    self._credits -= 1
-                if ticket is not None:
-                    ticket.answer(taken)
+                step = self._try(signal)
+                if step is not None and (pending := self._write(signal)) is not None:
+                    return self._step_on(pending, signal, step, ticket)
+                self._taken(signal, step, ticket)
+        except BaseException:
+            self._stepping = False
+            raise
+        self._stepping = False
+        self._look_round()
+        return None
+
+    async def _step_on(self, pending: Awaitable[None], signal: Signal, step: Step, ticket: Answered | None) -> None:
+        """Go on stepping from a record that is yet to be written."""
+        try:
+            await self._persist(pending)
+            self._taken(signal, step, ticket)
         finally:
             self._stepping = False
+        await self._step_all()
+
+    def _try(self, signal: Signal) -> Step | None:
+        try:
+            return advance(self.snapshot, signal)
+        except IllegalSignal:
+            # What comes too late: a start after an abort, a result of a call that was given up, input after the end.
+            if isinstance(signal, InputQueued):
+                self.left_over = (*self.left_over, signal)
+            return None
+
+    def _taken(self, signal: Signal, step: Step | None, ticket: Answered | None) -> None:
+        """A signal was refused (no step), or its record is written, or failed to be: do what comes of it."""
+        if step is not None and self.error is None:
+            before = self.snapshot
+            after, effects, _ = step
+            self.snapshot = after
+            if self.audience.attentive or self._edge_taken is not None:
+                seconds = self.now() - self._entered
+                self._last_edge = self.audience.show(self.seq, signal, before, step, seconds)
+                if self._edge_taken is not None:
+                    self._edge_taken.set()
+            if after.state is not before.state:
+                self._entered = self.now()
+                if after.state is State.ABORTING:
+                    self._drop_permissions()
+                elif after.state.final:
+                    self.finish()
+            if effects:
+                self._order(effects)
+            if self._credits:
+                self._credits -= 1
+            if ticket is not None:
+                ticket.answer(True)
+        elif ticket is not None:
+            ticket.answer(False)
+
+    def _look_round(self) -> None:
+        """Nobody is stepping any more: see that the work which has come of it is done, or that none is."""
         if self.over:
             self._stop_work()
         if self._bell is not None:
@@ -375,35 +447,6 @@ class Driver:
                 self._bell.set()
         elif self._work and not self._owner_comes_back():
             self._hand_out()
-
-    async def _take(self, signal: Signal) -> bool:
-        before = self.snapshot
-        try:
-            step = advance(before, signal)
-        except IllegalSignal:
-            # What comes too late: a start after an abort, a result of a call that was given up, input after the end.
-            if isinstance(signal, InputQueued):
-                self.left_over.append(signal)
-            return False
-        if (pending := self._write(signal)) is not None:
-            await self._persist(pending)
-        if self.error is not None:
-            return False
-        after, effects, _ = step
-        self.snapshot = after
-        if self.audience.attentive or self._edge_taken is not None:
-            self._last_edge = self.audience.show(self.seq, signal, before, step, trio.current_time() - self._entered)
-            if self._edge_taken is not None:
-                self._edge_taken.set()
-        if after.state is not before.state:
-            self._entered = trio.current_time()
-            if after.state is State.ABORTING:
-                self._drop_permissions()
-            elif after.state.final:
-                self.finish()
-        if effects:
-            self._order(effects)
-        return True
 
     async def write(self, what: Happening) -> None:
         """Write a record. Raises JournalError when that fails."""
@@ -415,6 +458,8 @@ class Driver:
     def _write(self, what: Happening) -> Awaitable[None] | None:
         """Hand a record to the journal; what is to be awaited is given back. A failure stops the run, loudly."""
         self.seq += 1
+        if self.journal is NO_JOURNAL:
+            return None
         try:
             return self.journal.append(Record(self.seq, self.run_id, time.time(), what))
         except Exception as error:
@@ -434,7 +479,7 @@ class Driver:
         """Wait until a record is written: shielded, with a deadline."""
         seconds = self.config.journal_deadline
         try:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + seconds) as scope:
+            with trio.CancelScope(shield=True, deadline=self.now() + seconds) as scope:
                 await pending
             if scope.cancelled_caught:
                 raise JournalError(f"the journal was not written within {seconds:g} s")
@@ -450,14 +495,16 @@ class Driver:
                 self._ask_hook(effect)
             elif isinstance(effect, CancelCall):
                 live = self.calls.get(effect.slot)
+                self._cut = True
                 if live is not None:
-                    live.cancel("abort", trio.current_time() + self.config.grace)
+                    live.interrupt("abort", self.now() + self.config.grace)
                     self.look_at(live.due)
                 else:
                     self._inbox.append((self._lost_call(effect.slot), None))
             elif isinstance(effect, CancelModel):
+                self._cut = True
                 if self.request is not None:
-                    self.request.cancel(trio.current_time() + self.config.grace)
+                    self.request.cancel(self.now() + self.config.grace)
                     self.look_at(self.request.kill_at)
             elif isinstance(effect, StartCall):
                 self._prepare_call(effect, ready)
@@ -478,7 +525,7 @@ class Driver:
             self._inbox.append((settled, None))
         elif self.config.authorize is not None and not effect.approved:
             permission = LivePermission(call)
-            self.permissions.add(permission)
+            self.permissions |= {permission}
             self._work.append(permission)
         elif call.plain:
             ready.append(call)
@@ -496,6 +543,7 @@ class Driver:
 
     def _drop_permissions(self) -> None:
         """Nobody need answer any more whether a call may run: the abort has settled it."""
+        self._cut = True
         for permission in self.permissions:
             if permission.scope is not None:
                 permission.scope.cancel()
@@ -514,12 +562,13 @@ class Driver:
             self._inbox.append((_GO_ON if verdict == _GO_ON.verdict else TurnJudged(verdict), None))
 
     def report(self) -> Report:
-        return Report(self.run_id, self.snapshot, trio.current_time() - self._began)
+        return Report(self.run_id, self.snapshot, self.now() - self._began)
 
     def overdue(self, now: float) -> float:
         """The watch's call: see to calls past their time limit or their grace period."""
         if self.done.is_set():
             return math.inf
+        self._cut = True
         due = math.inf
         for live in tuple(self.calls.values()):
             if (given_up := live.overdue(now, self.config.grace)) is not None:
@@ -548,7 +597,7 @@ class Driver:
         """Nothing survives the run."""
         for signal, ticket in self._inbox:
             if isinstance(signal, InputQueued):
-                self.left_over.append(signal)
+                self.left_over = (*self.left_over, signal)
             if ticket is not None:
                 ticket.answer(False)
         self._inbox.clear()

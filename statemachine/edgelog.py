@@ -22,13 +22,16 @@ LOGGER = "edgewise"
 class EdgeLog:
     """Writes a run's edges."""
 
-    __slots__ = ("_log", "enabled")
+    __slots__ = ("_log", "_run_id", "enabled")
 
     def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
         self._log = _logger().bind(run=run_id) if _heard() else None
         asks = getattr(self._log, "is_enabled_for", None)
         self.enabled: bool = self._log is not None and (asks is None or asks(logging.INFO))
         """Whether a line would go anywhere, by the configuration in force when the run began."""
+        if not self.enabled:
+            self._log = None  # a bound logger is half a dozen objects, and there may be thousands of runs
 
     def edge(self, edge: Edge, usage: Usage) -> None:
         """Write the line of ``edge``; ``usage`` is the run's so far."""
@@ -56,8 +59,8 @@ class EdgeLog:
 
     def warn(self, event: str, **fields: Any) -> None:
         """Write a line about something that is not an edge, and that somebody should know."""
-        if self._log is not None:
-            self._log.warning(event, **fields)
+        if _heard():
+            (self._log or _logger().bind(run=self._run_id)).warning(event, **fields)
 
 
 def _heard() -> bool:

@@ -28,7 +28,10 @@ def guard_label(guard: Guard) -> str:
 
 
 def has_calls(message: AssistantMessage) -> bool:
-    return any(type(block) is ToolCall for block in message.content)
+    for block in message.content:  # noqa: SIM110  (any() would cost a generator)
+        if type(block) is ToolCall:
+            return True
+    return False
 
 
 def _mark(s: Snapshot, index: int) -> str:
@@ -136,7 +139,7 @@ def stops(s: Snapshot, signal: CallSettled) -> bool:
 
 def all_settled(s: Snapshot, signal: CallSettled) -> bool:
     """all settled"""
-    return signal.stop is None and _can_settle(s, signal.slot) and s.batch.open == 1
+    return signal.stop is None and s.batch.open == 1 and _can_settle(s, signal.slot)
 
 
 def only_held_left(s: Snapshot, signal: CallSettled) -> bool:
@@ -146,7 +149,7 @@ def only_held_left(s: Snapshot, signal: CallSettled) -> bool:
 
 def others_open(s: Snapshot, signal: CallSettled) -> bool:
     """others are at work"""
-    return signal.stop is None and _can_settle(s, signal.slot) and _at_work(s) > 1
+    return signal.stop is None and _at_work(s) > 1 and _can_settle(s, signal.slot)
 
 
 # ---- stopping

@@ -41,7 +41,7 @@ class History(Sequence[Message]):
     def extended(self, messages: Sequence[Message]) -> History:
         """This history with ``messages`` after it."""
         shared = self._shared
-        if len(shared) != self._length:
+        if len(shared) != self._length or not shared:  # the empty one is shared by all that begin
             shared = _Log(islice(shared, self._length))
         new = History.__new__(History)
         new._shared = shared
@@ -94,3 +94,6 @@ class History(Sequence[Message]):
 
     def __repr__(self) -> str:
         return f"History({list(self)!r})"
+
+
+NO_HISTORY = History()

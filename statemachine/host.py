@@ -45,6 +45,10 @@ class Host(Protocol):
         """Have the watch look at this run's calls when the clock shows ``due`` (trio time)."""
         ...
 
+    def now(self) -> float:
+        """The time on trio's clock."""
+        ...
+
     def run_call(self, call: Any) -> None:
         """The start of ``call`` is on record: have it run."""
         ...

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import transitions
 
 from edgewise.statemachine.errors import IllegalSignal, MisuseError, TableError
+from edgewise.statemachine.guards import Guard
 from edgewise.statemachine.history import History
 from edgewise.statemachine.messages import AssistantMessage, Message, ToolResult, UserMessage, error_result
 from edgewise.statemachine.moves import Effects, launch
@@ -43,13 +44,16 @@ class Step(NamedTuple):
     row: Row
 
 
+_new_step: Any = tuple.__new__  # what Step(...) comes to, without a call in Python
+
+
 class _Scratch:
     """The model that ``transitions`` moves; it lives for one step. An identity object: equal ones would get lost."""
 
     __slots__ = ("effects", "row", "signal", "snapshot", "state")
 
     def __init__(self, snapshot: Snapshot, signal: Signal) -> None:
-        self.state: str = snapshot.state.value
+        self.state: str = snapshot.state._value_  # .value is a property written in Python
         self.snapshot = snapshot
         self.signal = signal
         self.effects: Effects = ()
@@ -60,16 +64,10 @@ class _Edge(transitions.Transition):
     """A row as the library's edge. The table has no callbacks but guard and move, so the path between them is short."""
 
     row: Row
+    guard: Guard | None
 
     def execute(self, event_data: Any) -> bool:
         row = self.row
-        guard = row.guard
-        if guard is not None:
-            holds = guard(event_data.snapshot, event_data.signal)
-            if holds is False:
-                return False
-            if holds is not True:
-                raise TableError(f"{row}: its guard gave {holds!r}, which is no bool")
         event_data.snapshot, event_data.effects = row.move(event_data.snapshot, event_data.signal, row.to)
         event_data.row = row
         event_data.state = self.dest
@@ -80,12 +78,17 @@ class _Event(transitions.Event):
     """The library's event without its queue, its hooks and its event data, of which the table uses none."""
 
     def trigger(self, model: Any, *args: Any, **kwargs: Any) -> bool:
-        edges = self.transitions.get(model.state)
+        edges: Any = self.transitions.get(model.state)  # of the class above, which the library's types can't know
         if edges is None:
             raise transitions.MachineError(f"no row takes {self.name} in {model.state}")
-        for edge in edges:  # noqa: SIM110  (any() would cost a generator a step)
-            if edge.execute(model):
-                return True
+        snapshot, signal = model.snapshot, model.signal
+        for edge in edges:
+            guard = edge.guard
+            holds = guard is None or guard(snapshot, signal)
+            if holds is True:
+                return bool(edge.execute(model))
+            if holds is not False:
+                raise TableError(f"{edge.row}: its guard gave {holds!r}, which is no bool")
         return False
 
 
@@ -108,7 +111,7 @@ def build(rows: Sequence[Row]) -> transitions.Machine:
         name, source = row.signal.__name__, row.source.value
         machine.add_transition(name, source, row.to.value)
         edge: Any = machine.events[name].transitions[source][-1]
-        edge.row = row
+        edge.row, edge.guard = row, row.guard
     return machine
 
 
@@ -136,7 +139,8 @@ def advance(snapshot: Snapshot, signal: Signal) -> Step:
         raise IllegalSignal(snapshot.state, name, legal(snapshot)) from None
     if not fired or scratch.row is None:
         raise IllegalSignal(snapshot.state, name, legal(snapshot), _why_refused(snapshot, signal))
-    return Step(scratch.snapshot, scratch.effects, scratch.row)
+    step: Step = _new_step(Step, (scratch.snapshot, scratch.effects, scratch.row))
+    return step
 
 
 def _why_refused(snapshot: Snapshot, signal: Signal) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from edgewise.statemachine.history import History
-from edgewise.statemachine.messages import AssistantMessage, Message, ToolCall, UserMessage, error_result
+from edgewise.statemachine.messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessage, error_result
 from edgewise.statemachine.signals import (
     AbortRequested,
     AskHook,
@@ -133,7 +133,14 @@ def run_calls(s: Snapshot, signal: ModelReplied, to: State) -> tuple[Snapshot, E
     message = signal.message
     calls = _calls(message)
     count = len(calls)
-    batch, effects = launch(s, Batch.waiting_for(calls), s.policy)
+    policy = s.policy
+    if count <= policy.max_parallel and not policy.exclusive:
+        # All may start at once: what launch() comes to, without a look at what has to wait.
+        turn = s.turn
+        batch = Batch(tuple(calls), "s" * count, (None,) * count)
+        effects: Effects = tuple([StartCall(f"t{turn}.c{i}", i) for i in range(count)])
+    else:
+        batch, effects = launch(s, Batch.waiting_for(calls), policy)
     return moved(
         s,
         state=to,
@@ -266,24 +273,31 @@ def note_return(s: Snapshot, signal: CallReturned, to: State) -> tuple[Snapshot,
     return moved(s, batch=s.batch.with_result(signal.slot, "t", signal.result)), ()
 
 
-def _settled(s: Snapshot, signal: CallSettled | CallDecided) -> Batch:
+def _result_of(s: Snapshot, signal: CallSettled | CallDecided) -> ToolResult:
     if isinstance(signal, CallSettled):
-        result = signal.result
-    else:
-        reason = signal.reason or "no reason given"
-        text = f"Refused by the user: {reason}. The call was not executed."
-        result = error_result(s.batch.calls[signal.slot], text)
-    return s.batch.with_result(signal.slot, "d", result)
+        return signal.result
+    reason = signal.reason or "no reason given"
+    return error_result(s.batch.calls[signal.slot], f"Refused by the user: {reason}. The call was not executed.")
+
+
+def _settled(s: Snapshot, signal: CallSettled | CallDecided) -> Batch:
+    return s.batch.with_result(signal.slot, "d", _result_of(s, signal))
 
 
 def settle(s: Snapshot, signal: CallSettled | CallDecided, to: State) -> tuple[Snapshot, Effects]:
     """A call has its result; others go on, or only held ones are left."""
-    batch, effects = launch(s, _settled(s, signal), s.policy)
+    batch = _settled(s, signal)
+    if "w" not in batch.marks:
+        return moved(s, state=to, batch=batch), ()
+    batch, effects = launch(s, batch, s.policy)
     return moved(s, state=to, batch=batch), effects
 
 
 def settle_last(s: Snapshot, signal: CallSettled | CallDecided, to: State) -> tuple[Snapshot, Effects]:
-    return moved(s, state=to, history=_close(s.history, _settled(s, signal)), batch=NO_BATCH), _ask_hook(s)
+    results = list(s.batch.results)
+    results[signal.slot] = _result_of(s, signal)
+    entering = [result for result in results if result is not None]
+    return moved(s, state=to, history=s.history.extended(entering), batch=NO_BATCH), _ask_hook(s)
 
 
 # ---- stopping

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from edgewise.statemachine.config import Config
 from edgewise.statemachine.driver import Driver
 from edgewise.statemachine.errors import Failure, MisuseError, SessionBusy
-from edgewise.statemachine.history import History
+from edgewise.statemachine.history import NO_HISTORY, History
 from edgewise.statemachine.machine import INTERRUPTED, advance, outstanding, start
 from edgewise.statemachine.messages import AssistantMessage, Input, Message, UserMessage, error_result, user_message
 from edgewise.statemachine.moves import Effects
@@ -46,7 +46,7 @@ class Session:
     def __init__(self, config: Config, journal: Journal | None = None, history: Iterable[Message] = ()) -> None:
         self._config = config
         self._journal: Journal = MemoryJournal() if journal is None else journal
-        self._imported = history if isinstance(history, History) else History(history)
+        self._imported = history if isinstance(history, History) else History(history) if history else NO_HISTORY
         self._snapshot: Snapshot | None = None
         self._seq = self._runs = 0
         self._run = ""
@@ -185,7 +185,6 @@ class Session:
         imported = tuple(self._imported) if self._snapshot is None else ()
         await self._write(driver, RunStarted(inputs, imported, self._config.policy))
         self._waiting = ()
-        self._snapshot = snapshot
         return driver
 
     async def _reopen(self, alone: bool) -> Driver:

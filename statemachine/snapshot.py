@@ -26,13 +26,14 @@ class State(StrEnum):
     LIMIT_EXCEEDED = "limit_exceeded"
     FAILED = "failed"
 
-    @property
-    def final(self) -> bool:
-        """Whether a run that is in this state has ended."""
-        return self in FINAL
+    final: bool
+    """Whether a run that is in this state has ended."""
 
 
 FINAL = frozenset({State.DONE, State.ABORTED, State.LIMIT_EXCEEDED, State.FAILED})
+
+for _state in State:
+    _state.final = _state in FINAL  # looked up here once, since hashing a member is a call in Python
 
 CallStatus: TypeAlias = Literal["waiting", "starting", "held", "running", "returned", "settled"]
 """The life of a call: *waiting* for its place, *starting* (validated and authorized), perhaps *held* for a person,
