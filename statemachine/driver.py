@@ -36,10 +36,10 @@ from edgewise.statemachine.records import NO_JOURNAL, Happening, Record
 from edgewise.statemachine.signals import (
     AbortRequested,
     AskHook,
+    CallModel,
     CallSettled,
     CallStarted,
     CancelCall,
-    CancelModel,
     Effect,
     HookFailed,
     InputQueued,
@@ -491,26 +491,26 @@ class Driver:
     def _order(self, effects: tuple[Effect, ...]) -> None:
         ready: list[LiveCall] = []
         for effect in effects:
-            if isinstance(effect, AskHook):
+            if isinstance(effect, StartCall):
+                self._prepare_call(effect, ready)
+            elif isinstance(effect, CallModel):
+                self.request = LiveRequest(self, effect)
+                self._work.append(self.request)
+            elif isinstance(effect, AskHook):
                 self._ask_hook(effect)
             elif isinstance(effect, CancelCall):
-                live = self.calls.get(effect.slot)
                 self._cut = True
+                live = self.calls.get(effect.slot)
                 if live is not None:
                     live.interrupt("abort", self.now() + self.config.grace)
                     self.look_at(live.due)
                 else:
                     self._inbox.append((self._lost_call(effect.slot), None))
-            elif isinstance(effect, CancelModel):
+            else:
                 self._cut = True
                 if self.request is not None:
                     self.request.cancel(self.now() + self.config.grace)
                     self.look_at(self.request.kill_at)
-            elif isinstance(effect, StartCall):
-                self._prepare_call(effect, ready)
-            else:
-                self.request = LiveRequest(self, effect)
-                self._work.append(self.request)
         if len(ready) > 1:
             together = Together(ready)
             self._inbox.append((together.intent(), together))
