@@ -16,7 +16,6 @@ import math
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from random import Random
-from typing import TypeAlias
 
 import structlog
 import trio
@@ -26,7 +25,7 @@ from edgewise.statemachine.calls import LiveCall, LivePermission, Together
 from edgewise.statemachine.config import Config
 from edgewise.statemachine.errors import IllegalSignal, JournalError
 from edgewise.statemachine.events import Edge, Event
-from edgewise.statemachine.hooks import Report, ShouldContinue, call_hook, checked_verdict, is_inline
+from edgewise.statemachine.hooks import Report, checked_verdict, is_inline
 from edgewise.statemachine.machine import Step, advance
 from edgewise.statemachine.messages import error_result
 from edgewise.statemachine.modelcalls import NEVER_SENT, LiveRequest
@@ -41,7 +40,6 @@ from edgewise.statemachine.signals import (
     CallStarted,
     CancelCall,
     Effect,
-    HookFailed,
     InputQueued,
     Signal,
     StartCall,
@@ -50,50 +48,11 @@ from edgewise.statemachine.signals import (
 from edgewise.statemachine.snapshot import Snapshot, State
 from edgewise.statemachine.verdicts import Continue
 from edgewise.statemachine.watch import current_watch
-
-
-class Ticket:
-    """The answer to a signal that was proposed: True once it was taken and written, False when it was refused."""
-
-    __slots__ = ("event", "taken")
-
-    def __init__(self) -> None:
-        self.taken: bool | None = None
-        self.event: trio.Event | None = None
-
-    def answer(self, taken: bool) -> None:
-        self.taken = taken
-        if self.event is not None:
-            self.event.set()
-
-
-class LiveHook:
-    """A should-continue hook that takes its time. An abort does not wait for it: the scope around it is cancelled."""
-
-    __slots__ = ("_hook", "_report")
-
-    def __init__(self, hook: ShouldContinue, report: Report) -> None:
-        self._hook = hook
-        self._report = report
-
-    async def go(self, scope: trio.CancelScope) -> Signal:
-        try:
-            verdict = await call_hook(self._hook, self._report)
-            return TurnJudged(checked_verdict(verdict))
-        except Exception as error:
-            return hook_failed("should_continue", error)
-
-    def cut_off(self) -> None:
-        return None
-
+from edgewise.statemachine.work import Answered, LiveHook, Ticket, Work, hook_failed
 
 _RANDOM = Random()
 _NOBODY: frozenset[LivePermission] = frozenset()
 _GO_ON = TurnJudged(Continue())
-
-Work: TypeAlias = LiveCall | LiveRequest | LivePermission | LiveHook
-Answered: TypeAlias = Ticket | LiveCall | Together
-"""Who is told whether a signal was taken."""
 
 
 class Driver:
@@ -629,7 +588,3 @@ class Driver:
 
     def look_at(self, due: float) -> None:
         self.watch.note(self, due)
-
-
-def hook_failed(hook: str, error: BaseException) -> HookFailed:
-    return HookFailed(hook, f"{type(error).__name__}: {error}")
