@@ -97,10 +97,9 @@ class Run:
         try:
             if not driver.done.is_set():
                 await driver.done.wait()
-        except BaseException as cancelled:
-            self._abort_now(
-                "the surrounding scope was cancelled" if isinstance(cancelled, trio.Cancelled) else str(cancelled)
-            )
+        except BaseException as error:
+            cancelled = isinstance(error, trio.Cancelled)
+            self._abort_now("the surrounding scope was cancelled" if cancelled else type(error).__name__)
             with trio.CancelScope(shield=True):
                 await driver.done.wait()
             raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import shutil
 import subprocess
@@ -86,6 +88,17 @@ def test_the_drawn_pages_are_current() -> None:
     from edgewise.diagrams import machine_page
 
     assert (ROOT / "diagrams" / "machine.md").read_text() == machine_page()
+
+
+def test_every_example_in_the_readme_is_python_and_names_what_exists() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 4
+    for block in blocks:
+        tree = compile(block, "README.md", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("edgewise"):
+                found = importlib.import_module(node.module)
+                assert all(hasattr(found, alias.name) for alias in node.names), block
 
 
 @pytest.mark.model
