@@ -34,7 +34,7 @@ from edgewise.statemachine.snapshot import Snapshot, State
 class Audience:
     """A run's edge log and its subscribers."""
 
-    __slots__ = ("_log", "_run_id", "_subscriptions", "attentive")
+    __slots__ = ("_log", "_run_id", "_subscriptions", "attentive", "listens")
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -42,23 +42,23 @@ class Audience:
         self._subscriptions: tuple[Subscription, ...] = ()
         self.attentive = self._log.enabled
         """Whether anybody looks; asked before anything is made for them to see."""
-
-    @property
-    def listens(self) -> bool:
+        self.listens = False
         """Whether anybody but the log looks."""
-        return bool(self._subscriptions)
 
     def subscribe(self) -> Subscription:
         subscription = Subscription()
-        self._subscriptions = (*self._subscriptions, subscription)
-        self.attentive = True
+        self._be_heard_by((*self._subscriptions, subscription))
         return subscription
+
+    def _be_heard_by(self, subscriptions: tuple[Subscription, ...]) -> None:
+        self._subscriptions = subscriptions
+        self.listens = bool(subscriptions)
+        self.attentive = self.listens or self._log.enabled
 
     def emit(self, event: Event) -> None:
         """Tell the subscribers; those that have gone are forgotten."""
         if gone := [s for s in self._subscriptions if not s.put(event)]:
-            self._subscriptions = tuple([s for s in self._subscriptions if s not in gone])
-            self.attentive = self._log.enabled or bool(self._subscriptions)
+            self._be_heard_by(tuple([s for s in self._subscriptions if s not in gone]))
 
     def close(self, outcome: Outcome | None) -> None:
         """The run is over, with ``outcome`` or without one: say so, and that nothing more comes."""
@@ -66,7 +66,7 @@ class Audience:
             if outcome is not None:
                 subscription.put(RunFinished(outcome))
             subscription.close()
-        self._subscriptions = ()
+        self._be_heard_by(())
 
     async def serve(self, on_event: Callable[[Event], object], subscription: Subscription) -> None:
         """Call ``on_event`` with all that ``subscription`` brings. It may be slow or raise: that is its own affair."""
