@@ -253,7 +253,10 @@ class Driver:
             signal = call.cut_off()
             raise cancelled from None
         finally:
-            self._is_over(call, signal)
+            if self.calls.get(call.slot) is call:
+                del self.calls[call.slot]
+            if signal is not None:
+                self._inbox.append((signal, None))
             self._at_work -= 1
             if (rest := self._step()) is not None:
                 await rest
