@@ -19,7 +19,7 @@ SECRET = "the secret"
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / "secret.txt").write_text(SECRET)
-    root = tmp_path / "work"
+    root = tmp_path / "place"
     (root / "src").mkdir(parents=True)
     (root / "README.md").write_text("hello\n")
     (root / "src" / "index.ts").write_text("let a = 1\nlet b = 2\n")
