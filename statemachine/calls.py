@@ -163,6 +163,13 @@ class LiveCall(CallContext):
                 result = await self._in_thread()
             else:
                 result = make_result(call, await tool.run(self._arguments, self), config.result_limit)
+        except BaseExceptionGroup as errors:
+            cancelled, _ = errors.split(trio.Cancelled)
+            if cancelled is not None and self.cause:
+                raise cancelled from None  # what went wrong while it was cancelled is its own affair
+            if not isinstance(errors, Exception):
+                raise
+            result = failed_result(call, errors, config.result_limit)
         except (Exception, SystemExit) as error:  # a tool that calls sys.exit() has failed; it must not end the program
             result = self._cut_short() if self.cause else failed_result(call, error, config.result_limit)
         finally:
