@@ -169,7 +169,7 @@ class LiveCall(CallContext):
                 raise cancelled from None  # what went wrong while it was cancelled is its own affair
             if not isinstance(errors, Exception):
                 raise
-            result = failed_result(call, errors, config.result_limit)
+            result = self._cut_short() if self.cause else failed_result(call, errors, config.result_limit)
         except (Exception, SystemExit) as error:  # a tool that calls sys.exit() has failed; it must not end the program
             result = self._cut_short() if self.cause else failed_result(call, error, config.result_limit)
         finally:
