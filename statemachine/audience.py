@@ -64,7 +64,7 @@ class Audience:
         """The run is over, with ``outcome`` or without one: say so, and that nothing more comes."""
         for subscription in self._subscriptions:
             if outcome is not None:
-                subscription.put(RunFinished(outcome))
+                subscription.put(RunFinished(outcome), last=True)
             subscription.close()
         self._be_heard_by(())
 

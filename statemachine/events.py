@@ -150,27 +150,29 @@ Event: TypeAlias = (
 
 
 class Subscription:
-    """The sending side of one subscriber's channel."""
+    """The sending side of one subscriber's channel. Room is kept for its end, however full it is."""
 
-    __slots__ = ("_dropped", "_send", "receive")
+    __slots__ = ("_buffer", "_dropped", "_send", "receive")
 
     def __init__(self, buffer: int = BUFFER) -> None:
         self._send: trio.MemorySendChannel[Event]
         self.receive: trio.MemoryReceiveChannel[Event]
-        self._send, self.receive = trio.open_memory_channel[Event](buffer)
+        self._send, self.receive = trio.open_memory_channel[Event](buffer + 2)
+        self._buffer = buffer
         self._dropped = 0
 
-    def put(self, event: Event) -> bool:
-        """Hand ``event`` over without waiting. False when nobody listens any more."""
-        try:
-            if self._dropped:
-                self._send.send_nowait(EventsDropped(self._dropped))
-                self._dropped = 0
-            self._send.send_nowait(event)
-        except trio.WouldBlock:
-            self._dropped += 1
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+    def put(self, event: Event, *, last: bool = False) -> bool:
+        """Hand ``event`` over without waiting; the ``last`` one always fits. False when nobody listens any more."""
+        now = self._send.statistics()
+        if not now.open_receive_channels:
             return False
+        if not last and now.current_buffer_used + bool(self._dropped) >= self._buffer:
+            self._dropped += 1
+            return True
+        if self._dropped:
+            self._send.send_nowait(EventsDropped(self._dropped))
+            self._dropped = 0
+        self._send.send_nowait(event)
         return True
 
     def close(self) -> None:

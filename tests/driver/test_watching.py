@@ -11,7 +11,7 @@ import trio
 
 from edgewise import Agent, CallContext, JournalError, MemoryJournal, MisuseError, Usage
 from edgewise.adapters.models.scripted import ScriptedModel, calls, fails, says
-from edgewise.statemachine.events import BUFFER, CallUpdated, Edge, EventsDropped, MessageDelta
+from edgewise.statemachine.events import BUFFER, CallUpdated, Edge, EventsDropped, MessageDelta, RunFinished
 from edgewise.statemachine.records import Record
 from edgewise.statemachine.signals import CallStarted
 from edgewise.tools import tool
@@ -56,7 +56,11 @@ async def test_a_slow_subscriber_is_told_what_it_missed_and_stalls_nobody() -> N
         outcome = await run.outcome()  # nobody reads meanwhile
         told = [event async for event in events]
     assert outcome.state == "done"
-    assert len(told) == BUFFER
+    assert len(told) == BUFFER + 2
+    dropped, finished = told[-2:]
+    assert isinstance(dropped, EventsDropped)
+    assert dropped.count > 0
+    assert isinstance(finished, RunFinished)
 
 
 def _go() -> Any:
