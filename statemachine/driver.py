@@ -1,21 +1,22 @@
 """The driver: carries out a run's effects under trio and feeds what happens back into the machine.
 
 One task owns a run. Effects that take time (a model call, a tool, a slow hook) are *work*: when a single piece is to be
-done and nothing else goes on, the owner does it itself; otherwise each gets a task in the run's nursery. Whoever has
-a signal posts it, and if nobody is stepping the machine at that moment, steps it. A step is, in this order: the
-machine, the journal, the edge log, the subscribers, the effects. What is not on the journal has not happened.
+done and nothing else goes on, the owner does it itself; otherwise each gets a task of its own. Whoever has a signal
+posts it, and if nobody is stepping the machine at that moment, steps it. A step is, in this order: the machine, the
+journal, the edge log, the subscribers, the effects. What is not on the journal has not happened.
 
 Aborting never waits for anybody: it is a signal like any other, and work that is cancelled and does not end within
 its grace period is abandoned. The owner is a system task, so that not even a tool that ignores cancellation keeps a
-run from ending.
+run from ending. A run has no nursery of its own: thousands of them wait at once, and each would keep one alive.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
+from typing import Any
 
 import structlog
 import trio
@@ -71,8 +72,9 @@ class Driver:
         "_in_group",
         "_inbox",
         "_last_edge",
-        "_nursery",
         "_owner",
+        "_scope",
+        "_scopes",
         "_stepping",
         "_work",
         "audience",
@@ -133,6 +135,10 @@ class Driver:
         self._work: list[Work] = []
         self._at_work = 0
         self._in_group = False
+        self._scope: trio.CancelScope | None = None
+        """Around what the owner does itself."""
+        self._scopes: set[trio.CancelScope] | None = None
+        """Around each piece of work that has a task of its own; made when the first one has."""
         self._inbox: list[tuple[Signal, Answered | None]] = []
         self._stepping = False
         self._credits = 0
@@ -141,7 +147,6 @@ class Driver:
         self._bell: trio.Event | None = None
         self._cut = False
         """Something was cancelled since the owner opened its scope: perhaps that very scope."""
-        self._nursery: trio.Nursery | None = None
         self._owner: trio.lowlevel.Task | None = None
         self._clock = trio.lowlevel.current_clock()
         self._began = self._entered = self.now()
@@ -159,18 +164,15 @@ class Driver:
         try:
             self._owner = trio.lowlevel.current_task()
             structlog.contextvars.bind_contextvars(run=self.run_id)
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                if self.config.on_event is not None:
-                    # Not in the nursery: what a slow one still has to read, it may read after the run.
-                    subscription = self.audience.subscribe()
-                    trio.lowlevel.spawn_system_task(self.audience.serve, self.config.on_event, subscription)
-                self._order(self._first)
-                self._first = ()
-                await self._step_all()
-                while not self.over:
-                    await self._go_on()
-                nursery.cancel_scope.cancel()
+            if self.config.on_event is not None:
+                # A task that may outlive the run: what a slow subscriber still has to read, it may read afterwards.
+                subscription = self.audience.subscribe()
+                trio.lowlevel.spawn_system_task(self.audience.serve, self.config.on_event, subscription)
+            self._order(self._first)
+            self._first = ()
+            await self._step_all()
+            while not self.over:
+                await self._go_on()
         except trio.Cancelled:
             self._end(trio.RunFinishedError("the trio loop ended before the run did"))
             raise
@@ -181,17 +183,32 @@ class Driver:
 
     def _hand_out(self) -> None:
         """Give each waiting piece of work a task of its own."""
-        assert self._nursery is not None
         work, self._work = self._work, []
         self._at_work += len(work)
         for piece in work:
-            self._nursery.start_soon(self._worker, piece)
+            self._spawn(self._worker, piece)
+
+    def _spawn(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Start a task that nobody waits for, with the owner's context variables."""
+        assert self._owner is not None
+        trio.lowlevel.spawn_system_task(self._guarded, function, *args, context=self._owner.context.copy())
+
+    async def _guarded(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """What goes wrong in a task of this run is the end of this run, and of nothing else."""
+        try:
+            await function(*args)
+        except trio.Cancelled:
+            self._end(trio.RunFinishedError("the trio loop ended before the run did"))
+            raise
+        except BaseException as error:
+            self._end(error)
 
     async def _go_on(self) -> None:
         """The owner's part, until something that it did itself is cancelled: then it needs another scope."""
         work: Work | None = None
         self._cut = False
         with trio.CancelScope() as scope:
+            self._scope = scope
             while not self.over and not self._cut:
                 if len(self._work) == 1 and not self._at_work:
                     work = self._work.pop()
@@ -232,7 +249,7 @@ class Driver:
                     piece.limit, piece.due = first.limit, first.due
                     nursery.start_soon(self._member, piece, nursery.cancel_scope, name=piece.call.name)
                 else:
-                    nursery.start_soon(self._worker, piece)
+                    self._spawn(self._worker, piece)
         self._in_group = False
 
     def _owner_comes_back(self) -> bool:
@@ -243,15 +260,14 @@ class Driver:
         signal: Signal | None = None
         try:
             signal = await call.go(scope)
-        except trio.Cancelled:
-            signal = call.cut_off() if scope.cancel_called else None
-            raise
-        except BaseExceptionGroup as errors:
-            cancelled, _ = errors.split(trio.Cancelled)
-            if cancelled is None or not scope.cancel_called:
-                raise
-            signal = call.cut_off()
-            raise cancelled from None
+        except BaseException as error:
+            cancelled, _ = BaseExceptionGroup("", [error]).split(trio.Cancelled)
+            if cancelled is None:
+                self._end(error)
+            else:
+                if scope.cancel_called:
+                    signal = call.cut_off()
+                raise cancelled from None
         finally:
             if self.calls.get(call.slot) is call:
                 del self.calls[call.slot]
@@ -263,12 +279,16 @@ class Driver:
 
     async def _worker(self, work: Work) -> None:
         signal: Signal | None = None
+        scope = trio.CancelScope()
+        scopes = self._scopes = self._scopes or set()
+        scopes.add(scope)
         try:
-            with trio.CancelScope() as scope:
+            with scope:
                 signal = await work.go(scope)
             if scope.cancelled_caught:
                 signal = work.cut_off()
         finally:
+            scopes.discard(scope)
             self._is_over(work, signal)
             self._at_work -= 1
             if (rest := self._step()) is not None:
@@ -313,8 +333,8 @@ class Driver:
 
     def kick(self) -> None:
         """See to it that somebody steps the machine."""
-        if self._nursery is not None and not self._stepping and not self.done.is_set():
-            self._nursery.start_soon(self._step_all)
+        if self._owner is not None and not self._stepping and not self.done.is_set():
+            self._spawn(self._step_all)
 
     async def next_edge(self) -> Edge | None:
         """While paused: let signals through until one takes an edge, or the run ends."""
@@ -566,8 +586,9 @@ class Driver:
         self._work = []
         for live in self.calls.values():
             live.abandon()
-        if self._nursery is not None:
-            self._nursery.cancel_scope.cancel()
+        for scope in (self._scope, *(self._scopes or ())):
+            if scope is not None:
+                scope.cancel()
         if self.error is not None:
             self.finish()
 
@@ -576,6 +597,7 @@ class Driver:
             self.over = True
             self.error = self.error or error
             self.finish()
+        self._stop_work()
 
     def outcome(self) -> Outcome:
         return Outcome(self.run_id, self.snapshot)
